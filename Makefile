@@ -1,0 +1,37 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: install demo test lint types tests bench clean
+
+install: $(STAMP)
+
+# torch first and pinned: whatever depends on it then finds it there and pulls no other build.
+$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/orthosparse/_givens.cpp)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt torch
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+demo: install
+	$(BIN)/orthosparse demo
+
+test: lint types tests
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install
+	$(BIN)/mypy
+
+tests: install
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+bench: install
+	$(BIN)/orthosparse bench sampler
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

@@ -1,0 +1,22 @@
+"""Build the optional sampling kernel; everything else is in pyproject.toml."""
+
+import sys
+
+from setuptools import Extension, setup
+
+# -ffp-contract=off: a fused multiply-add would make values depend on the compiler's choices.
+UNIX_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-pthread"]
+
+setup(
+    ext_modules=[
+        Extension(
+            "orthosparse._givens",
+            ["src/orthosparse/_givens.cpp"],
+            extra_compile_args=["/std:c++17", "/O2", "/fp:precise"] if sys.platform == "win32" else UNIX_FLAGS,
+            extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
+            define_macros=[("Py_LIMITED_API", "0x030B0000")],
+            py_limited_api=True,
+            optional=True,  # no compiler: the pure-Python path serves
+        )
+    ]
+)

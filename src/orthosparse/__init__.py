@@ -1,0 +1,1 @@
+"""Sparse training that starts exactly orthogonal."""

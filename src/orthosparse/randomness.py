@@ -1,0 +1,45 @@
+"""One seed out of a generator, and independent generators out of one seed.
+
+A function that fills many layers draws a single seed from the user's generator and derives one generator per layer
+name, so that what a layer gets depends on nothing but that seed and its own name: not on the layers before it, the
+device, the number of threads or the rank.
+"""
+
+import hashlib
+import secrets
+
+import torch
+
+_SEED_BITS = 63
+
+
+def draw_seed(generator: torch.Generator | None) -> int:
+    """Return a 63-bit seed from `generator` (any device), or from the operating system when there is none.
+
+    The global generators are neither read nor advanced.
+
+    Example:
+        >>> draw_seed(torch.Generator().manual_seed(0)) == draw_seed(torch.Generator().manual_seed(0))
+        True
+    """
+    if generator is None:
+        return secrets.randbits(_SEED_BITS)
+    # 63 bits: the largest range torch.randint takes.
+    return int(torch.randint(2**_SEED_BITS - 1, (), generator=generator, device=generator.device).item())
+
+
+def derive_seed(seed: int, *names: str | int) -> int:
+    """Return a 63-bit seed that depends on `seed` and every name, and on nothing else."""
+    key = "\x1f".join([str(seed), *map(str, names)]).encode()
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 1
+
+
+def derive(seed: int, *names: str | int) -> torch.Generator:
+    """Return a CPU generator that depends on `seed` and every name, and on nothing else.
+
+    Example:
+        >>> a, b = derive(0, "fc1"), derive(0, "fc2")
+        >>> bool(torch.rand((), generator=a) == torch.rand((), generator=b))
+        False
+    """
+    return torch.Generator().manual_seed(derive_seed(seed, *names))

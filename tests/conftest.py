@@ -1,0 +1,34 @@
+"""What every test needs: one thread, no global randomness, and torchvision importable beside a CPU torch."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import hypothesis
+import pytest
+import torch
+
+# torchvision's wheel registers meta kernels for operators that a CPU torch does not have: declare them first.
+_TORCHVISION = torch.library.Library("torchvision", "DEF")
+if not torch.cuda.is_available():
+    _TORCHVISION.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _TORCHVISION.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+torch.set_num_threads(1)
+# Shared machines stall: a deadline would test the machine. derandomize: a red run is red again.
+hypothesis.settings.register_profile("orthosparse", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("orthosparse")
+
+
+def pytest_collection_modifyitems(items):
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
