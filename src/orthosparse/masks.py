@@ -1,0 +1,104 @@
+"""Masks arithmetic: draw at random, cut from scores, resize, read densities, compare."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from orthosparse.mappings import Counts, Densities, Masks, Scores
+
+_REJECTION_IS_CHEAPER = 0.25  # fraction of candidates above which drawing any index beats listing the candidates
+
+
+def draw(shape: Sequence[int], count: int, *, generator: torch.Generator) -> torch.Tensor:
+    """Return a bool mask with exactly `count` ones, uniform among all such masks.
+
+    Example:
+        >>> int(draw((4, 5), 7, generator=torch.Generator().manual_seed(0)).sum())
+        7
+    """
+    return resize(torch.zeros(*shape, dtype=torch.bool), count, generator=generator)
+
+
+def resize(mask: torch.Tensor, count: int, *, generator: torch.Generator) -> torch.Tensor:
+    """Return a copy of `mask` on the CPU with exactly `count` ones: random ones added, or random ones removed."""
+    if not 0 <= count <= mask.numel():
+        raise ValueError(f"count: expected an integer in [0, {mask.numel()}]; got {count}")
+    result = mask.detach().to("cpu", torch.bool, copy=True).contiguous()
+    flat = result.view(-1).numpy()  # numpy counts bools 200 times faster than torch
+    ones = int(np.count_nonzero(flat))
+    if ones == 0 and 2 * count > flat.size:  # fewer draws: start from the full mask
+        flat.fill(True)
+        ones = flat.size
+    _write(flat, abs(count - ones), value=count > ones, generator=generator)
+    return result
+
+
+def _write(flat: npt.NDArray[np.bool_], number: int, *, value: bool, generator: torch.Generator) -> None:
+    """Set `number` entries that are not `value` yet to `value`, every choice equally likely."""
+    candidates = _others(flat, value)
+    left = candidates - number
+    # Indices drawn with replacement, the ones already set ignored, are a sequential draw without replacement; a round
+    # draws no more than what is missing, so the number is never overshot.
+    while candidates > max(left, _REJECTION_IS_CHEAPER * flat.size):
+        flat[torch.randint(flat.size, (candidates - left,), generator=generator).numpy()] = value
+        candidates = _others(flat, value)
+    if candidates > left:
+        positions = np.flatnonzero(flat != value)
+        flat[positions[torch.randperm(candidates, generator=generator)[: candidates - left].numpy()]] = value
+
+
+def _others(flat: npt.NDArray[np.bool_], value: bool) -> int:
+    ones = int(np.count_nonzero(flat))
+    return flat.size - ones if value else ones
+
+
+def cut(scores: Scores, count: int) -> Masks:
+    """Return the masks of the `count` largest scores over all layers together; of equal ones the first are kept.
+
+    Raises:
+        ValueError: a score is not finite (the layer is named), or `count` is not in [0, number of scores].
+
+    Example:
+        >>> cut({"a": torch.tensor([3.0, 1.0]), "b": torch.tensor([1.0, 2.0])}, 3)
+        {'a': tensor([True, True]), 'b': tensor([False,  True])}
+    """
+    for name, score in scores.items():
+        if not torch.isfinite(score).all():
+            raise ValueError(f"scores: expected finite numbers; layer {name!r} has NaN or infinite ones")
+    flat = torch.cat([score.detach().reshape(-1) for score in scores.values()])
+    if not 0 <= count <= len(flat):
+        raise ValueError(f"count: expected an integer in [0, {len(flat)}]; got {count}")
+    kept = torch.zeros_like(flat, dtype=torch.bool)
+    if count:
+        threshold = flat.topk(count, sorted=False).values.min()
+        kept = flat > threshold
+        ties = (flat == threshold).nonzero().squeeze(1)
+        kept[ties[: count - int(kept.sum())]] = True
+    parts = kept.split([score.numel() for score in scores.values()])
+    return {name: part.view(score.shape) for (name, score), part in zip(scores.items(), parts, strict=True)}
+
+
+def counts_of(masks: Mapping[str, torch.Tensor]) -> Counts:
+    """Return the number of ones of each mask."""
+    return {name: int(mask.sum()) for name, mask in masks.items()}
+
+
+def densities_of(masks: Mapping[str, torch.Tensor]) -> Densities:
+    """Return the fraction of ones of each mask."""
+    return {name: int(mask.sum()) / mask.numel() for name, mask in masks.items()}
+
+
+def density_of(masks: Mapping[str, torch.Tensor]) -> float:
+    """Return the fraction of ones over all masks together."""
+    return sum(counts_of(masks).values()) / sum(mask.numel() for mask in masks.values())
+
+
+def overlap(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> Densities:
+    """Return, per layer, the share of the entries active in either mask that are active in both (1 if none is)."""
+    if first.keys() != second.keys():
+        raise ValueError(f"second: expected masks of the layers {sorted(first)}; got {sorted(second)}")
+    both = {name: int((mask & second[name]).sum()) for name, mask in first.items()}
+    either = {name: int((mask | second[name]).sum()) for name, mask in first.items()}
+    return {name: both[name] / either[name] if either[name] else 1.0 for name in first}
