@@ -1,0 +1,1 @@
+"""The commands of the `orthosparse` program, one file each."""
