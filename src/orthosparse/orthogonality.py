@@ -1,0 +1,174 @@
+"""How orthogonal a matrix or a convolution kernel is, and which of its channels are dead.
+
+A weight is (out, in / groups, *kernel), or (in, out / groups, *kernel) when transposed; one without kernel sides is a
+matrix. Either way the first side is cut into `groups` blocks, each a map of its own. A kernel is measured as the linear
+map that the convolution (stride 1, circular padding) applies to a whole signal. The Fourier transform cuts that map
+into one small matrix A(f) per frequency f, A(f) = sum over taps t of K[t] exp(-2 pi i f t / size), and the map is
+orthogonal exactly when every A(f) is.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from orthosparse._tensors import blocks_of, check_gain, check_readable
+
+_FLOAT64_FLOOR = 1e-12  # rounding of a long chain of float64 operations; measured scores are 1e-14 to 1e-13
+
+
+def orthogonality_score(
+    weight: torch.Tensor,
+    *,
+    groups: int = 1,
+    transposed: bool = False,
+    spatial: int | Sequence[int] | None = None,
+    gain: float = 1.0,
+) -> float:
+    """Return ||A^T A - I||_F of A = weight / gain in float64, with A A^T where A has fewer rows than columns.
+
+    A kernel's score is sqrt(mean over f of ||A(f)^H A(f) - I||_F^2). A kernel with one tap has the score of its matrix,
+    and so has a delta kernel; groups add up as blocks of one matrix do.
+
+    Args:
+        transposed: the weight is stored (in, out / groups, *kernel). The score is the same either way.
+        spatial: sides of the signal. By default the score is the one of any signal with sides of at least 2 k - 1,
+            where k is the kernel's side: by Parseval it is the distance of the kernel's autocorrelation from a
+            delta, and from that size on no lag wraps onto another.
+
+    Example:
+        >>> orthogonality_score(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]))
+        3.0
+        >>> round(orthogonality_score(torch.tensor([[[0.5, 0.5]]])), 4)  # sqrt of the mean of ((cos f - 1) / 2)^2
+        0.6124
+    """
+    del transposed  # the adjoint of an isometry, measured on the smaller side, has the same score
+    if check_gain(gain) == 0:
+        raise ValueError("gain: expected a number other than 0; got 0")
+    spectrum, multiplicity = _spectrum(_blocks(weight, groups), spatial)
+    wide = spectrum.shape[-2] < spectrum.shape[-1]
+    gram = spectrum @ spectrum.mH if wide else spectrum.mH @ spectrum
+    gram = gram / gain**2
+    gram.diagonal(dim1=-2, dim2=-1).sub_(1)
+    squares = torch.linalg.vector_norm(gram, dim=(1, 2, 3)).square()
+    return math.sqrt(float((squares * multiplicity).sum() / multiplicity.sum()))
+
+
+def rounding_floor(weight: torch.Tensor) -> float:
+    """Return the largest score that rounding to the weight's dtype can give an orthogonal weight.
+
+    Rounding moves W to W + D with |D| <= u |W|, u = eps / 2 entry by entry, and W has as much mass as orthonormal rows:
+    ||W||_F^2 = m, the smaller side summed over the groups. So the score is at most 2 ||D||_F + ||D||_F^2, close to
+    eps sqrt(m); it is doubled for the entries that fall among the subnormals. m is bounded by the first side here.
+    """
+    eps = torch.finfo(weight.dtype).eps if weight.is_floating_point() else 0.0
+    return max(2 * eps * math.sqrt(weight.shape[0]), _FLOAT64_FLOOR)
+
+
+def is_orthogonal(
+    weight: torch.Tensor,
+    *,
+    tol: float | None = None,
+    groups: int = 1,
+    transposed: bool = False,
+    spatial: int | Sequence[int] | None = None,
+    gain: float = 1.0,
+) -> bool:
+    """Return whether the score is at most `tol`, by default what rounding to the weight's dtype explains.
+
+    Example:
+        >>> is_orthogonal(torch.eye(3, 5)), is_orthogonal(torch.ones(3, 5))
+        (True, False)
+    """
+    score = orthogonality_score(weight, groups=groups, transposed=transposed, spatial=spatial, gain=gain)
+    return score <= (rounding_floor(weight) if tol is None else tol)
+
+
+def singular_values_of(
+    weight: torch.Tensor,
+    *,
+    groups: int = 1,
+    transposed: bool = False,
+    spatial: int | Sequence[int] | None = None,
+) -> torch.Tensor:
+    """Return the singular values, float64 [frequencies, groups, smaller side]; all of them for a `spatial` signal.
+
+    A matrix has one frequency. Frequencies come in no particular order, each as often as the signal has it.
+
+    Example:
+        >>> singular_values_of(torch.tensor([[3.0, 4.0]]))
+        tensor([[[5.]]], dtype=torch.float64)
+    """
+    del transposed  # the adjoint has the same singular values
+    spectrum, multiplicity = _spectrum(_blocks(weight, groups), spatial)
+    values: torch.Tensor = torch.linalg.svdvals(spectrum)
+    return values.repeat_interleave(multiplicity, dim=0)
+
+
+def dead_outputs(weight: torch.Tensor, *, groups: int = 1, transposed: bool = False) -> torch.Tensor:
+    """Return which output channels (rows of a matrix) have nothing but zeros; of a weight or of a mask.
+
+    Example:
+        >>> dead_outputs(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+        tensor([False,  True])
+    """
+    live = _blocks(weight, groups).ne(0).flatten(3).any(3)
+    return live.any(1 if transposed else 2).flatten().logical_not()
+
+
+def dead_inputs(weight: torch.Tensor, *, groups: int = 1, transposed: bool = False) -> torch.Tensor:
+    """Return which input channels (columns of a matrix) have nothing but zeros; of a weight or of a mask."""
+    return dead_outputs(weight, groups=groups, transposed=not transposed)
+
+
+def _blocks(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """View `weight` as [groups, first / groups, second, *kernel], with a kernel of one tap for a matrix."""
+    check_readable(weight)
+    blocks = blocks_of(weight, groups)
+    return blocks if weight.dim() > 2 else blocks.unsqueeze(-1)
+
+
+def _spectrum(blocks: torch.Tensor, spatial: int | Sequence[int] | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return A(f), [frequencies, groups, first, second], and how many frequencies each of them stands for.
+
+    A real kernel has A(-f) = conj A(f), so that half of the frequencies along the last side suffice.
+    """
+    kernel = _trimmed(blocks.double())
+    sides = kernel.shape[3:]
+    sizes = _signal(spatial, len(sides), default=[2 * side - 1 for side in sides])
+    multiplicity = torch.ones([*sizes[:-1], sizes[-1] // 2 + 1], dtype=torch.int64, device=kernel.device)
+    multiplicity[..., 1 : (sizes[-1] + 1) // 2] = 2
+    if all(side == 1 for side in sides):  # one tap: every frequency has the same real matrix
+        return kernel.flatten(3).movedim(3, 0), multiplicity.sum().reshape(1)
+    for axis, (side, size) in enumerate(zip(sides, sizes, strict=True)):
+        kept = size // 2 + 1 if axis == len(sides) - 1 else size
+        # tensordot takes the first kernel side left and puts its frequencies last, so the order of the sides is kept.
+        kernel = torch.tensordot(
+            kernel.to(torch.complex128), _fourier(side, size, kept, kernel.device), dims=([3], [0])
+        )
+    return kernel.flatten(3).movedim(3, 0), multiplicity.flatten()
+
+
+def _fourier(side: int, size: int, kept: int, device: torch.device) -> torch.Tensor:
+    """Return exp(-2 pi i f t / size) for taps t < side (they wrap past size) and frequencies f < kept."""
+    turns = torch.outer(torch.arange(side, device=device), torch.arange(kept, device=device)) % size
+    angles = turns.double() * (-2 * math.pi / size)
+    return torch.polar(torch.ones_like(angles), angles)
+
+
+def _trimmed(kernel: torch.Tensor) -> torch.Tensor:
+    """Cut off the outer planes of taps that are all zero: a shift changes no score, and a delta becomes its matrix."""
+    for axis in range(3, kernel.dim()):
+        live = kernel.ne(0).movedim(axis, 0).flatten(1).any(1).nonzero().flatten().tolist()
+        first, last = (live[0], live[-1]) if live else (0, 0)
+        kernel = kernel.narrow(axis, first, last - first + 1)
+    return kernel
+
+
+def _signal(spatial: int | Sequence[int] | None, dims: int, default: list[int]) -> list[int]:
+    if spatial is None:
+        return default
+    sizes = [spatial] * dims if isinstance(spatial, int) else list(spatial)
+    if len(sizes) != dims or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
+        raise ValueError(f"spatial: expected a positive integer, or {dims} of them; got {spatial!r}")
+    return sizes
