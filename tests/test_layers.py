@@ -1,0 +1,164 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from orthosparse.layers import find_layers, unwrapped
+
+
+def only(model, **kwargs):
+    (layer,) = find_layers(model, **kwargs).values()
+    return layer
+
+
+def test_weights_are_found_and_embeddings_norms_and_biases_are_not():
+    model = nn.ModuleDict(
+        {
+            "embedding": nn.Embedding(5, 4),
+            "norm": nn.LayerNorm(4),
+            "bn": nn.BatchNorm1d(4),
+            "fc": nn.Linear(4, 4),
+            "conv": nn.Conv2d(3, 8, 3),
+        }
+    )
+    assert [*find_layers(model)] == ["fc", "conv"]
+    assert only(nn.Linear(4, 4)).name == "weight"
+
+
+@pytest.mark.parametrize(
+    ("module", "floor", "stacks"),
+    [
+        (nn.Linear(5, 7), 5, [(1, 7, 5, 1)]),
+        (nn.Conv1d(4, 6, 3), 4, [(1, 6, 4, 3)]),
+        (nn.Conv2d(4, 6, (1, 3)), 4, [(1, 6, 4, 3)]),
+        (nn.Conv3d(4, 6, 2, groups=2), 4, [(2, 3, 2, 8)]),
+        (nn.Conv2d(6, 6, 3, groups=6), 6, [(6, 1, 1, 9)]),
+        (nn.Conv2d(6, 12, 3, groups=6), 6, [(6, 2, 1, 9)]),
+        (nn.ConvTranspose2d(4, 6, 3), 4, [(1, 6, 4, 9)]),
+        (nn.ConvTranspose1d(8, 4, 3, groups=2), 4, [(2, 2, 4, 3)]),
+    ],
+)
+def test_a_layer_knows_its_matrices_and_its_floor(module, floor, stacks):
+    layer = only(module)
+    assert layer.floor == floor
+    assert [tuple(stack.shape) for stack in layer.matrices(layer.parameter().detach())] == stacks
+    assert layer.numel == module.weight.numel()
+
+
+def test_writing_to_the_matrices_writes_to_the_tensor():
+    for module in (nn.Linear(3, 4), nn.Conv2d(4, 4, 3, groups=2), nn.ConvTranspose2d(4, 6, 3, groups=2)):
+        layer, tensor = only(module), torch.zeros_like(module.weight)
+        for stack in layer.matrices(tensor):
+            stack.fill_(1.0)
+        assert bool((tensor == 1).all())
+
+
+def test_matrices_are_the_maps_that_the_module_applies():
+    """A 1x1 (transposed, grouped) convolution of a single pixel is the block-diagonal matrix of its stack."""
+    for module in (nn.Conv2d(4, 6, 1, groups=2, bias=False), nn.ConvTranspose2d(4, 6, 1, groups=2, bias=False)):
+        layer = only(module)
+        (stack,) = layer.matrices(module.weight.detach())
+        matrix = torch.block_diag(*stack.squeeze(-1))
+        x = torch.randn(1, 4, 1, 1, generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(module(x).flatten(), matrix @ x.flatten())
+
+
+def test_attention_holds_three_blocks_or_three_tensors():
+    layers = find_layers(nn.ModuleDict({"attn": nn.MultiheadAttention(8, 2)}))
+    assert [*layers] == ["attn.in_proj_weight", "attn.out_proj"]
+    assert layers["attn.in_proj_weight"].blocks == (8, 8, 8)
+    assert layers["attn.in_proj_weight"].floor == 24
+    apart = find_layers(nn.ModuleDict({"attn": nn.MultiheadAttention(8, 2, kdim=4, vdim=6)}))
+    assert [*apart] == ["attn.q_proj_weight", "attn.k_proj_weight", "attn.v_proj_weight", "attn.out_proj"]
+
+
+@pytest.mark.parametrize(("kind", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])
+def test_every_gate_is_a_block(kind, gates):
+    layers = find_layers(nn.ModuleDict({"rnn": kind(5, 7, num_layers=2, bidirectional=True)}))
+    assert len(layers) == 8
+    assert all(layer.blocks == (7,) * gates for layer in layers.values())
+    assert layers["rnn.weight_hh_l0"].floor == 7 * gates
+    assert layers["rnn.weight_ih_l0"].floor == 5 * gates
+    assert layers["rnn.weight_ih_l0"].biases == ("bias_ih_l0",)
+
+
+def test_a_projected_lstm_has_its_projection_as_one_matrix():
+    layers = find_layers(nn.ModuleDict({"rnn": nn.LSTM(5, 8, proj_size=3)}))
+    assert layers["rnn.weight_hr_l0"].blocks == (3,)
+    assert layers["rnn.weight_hh_l0"].blocks == (8, 8, 8, 8)
+
+
+def test_fused_projections_are_known_by_name_and_by_split():
+    block = nn.ModuleDict({"attn": nn.ModuleDict({"qkv": nn.Linear(4, 12), "proj": nn.Linear(4, 12)})})
+    layers = find_layers(block)
+    assert layers["attn.qkv"].blocks == (4, 4, 4)
+    assert layers["attn.proj"].blocks == (12,)
+    assert find_layers(block, split={"*.proj": 2})["attn.proj"].blocks == (6, 6)
+    assert find_layers(block, split={"attn.qkv": (8, 2, 2)})["attn.qkv"].floor == 4 + 2 + 2
+    with pytest.raises(ValueError, match="split: expected a divisor or a partition of 12"):
+        find_layers(block, split={"*.proj": 5})
+    with pytest.raises(ValueError, match="split: expected names of modules; 'q' matches none"):
+        find_layers(block, split={"q": 3})
+
+
+def test_hugging_face_conv1d_is_a_transposed_linear():
+    from transformers.pytorch_utils import Conv1D
+
+    model = nn.ModuleDict({"c_attn": Conv1D(12, 4), "c_proj": Conv1D(6, 4)})
+    layers = find_layers(model)
+    assert layers["c_attn"].blocks == (4, 4, 4)
+    assert layers["c_proj"].transposed
+    assert layers["c_proj"].biases == ("bias",)
+    (stack,) = layers["c_proj"].matrices(model["c_proj"].weight.detach())
+    x = torch.randn(4, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(model["c_proj"](x[None])[0], stack[0, :, :, 0] @ x + model["c_proj"].bias)
+
+
+def test_tied_weights_appear_once_and_those_of_embeddings_not_at_all():
+    a, b, c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 9, bias=False)
+    b.weight = a.weight
+    embedding = nn.Embedding(9, 4)
+    c.weight = embedding.weight
+    model = nn.ModuleDict({"embedding": embedding, "a": a, "b": b, "c": c})
+    layers = find_layers(model)
+    assert [*layers] == ["a"]
+    assert layers["a"].tied == ((b, "weight"),)
+    assert [*find_layers(model, include=["c"])] == ["c"]
+
+
+def test_frozen_tensors_are_left_alone_unless_named():
+    model = nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 4))
+    assert [*find_layers(model)] == ["1"]
+    assert [*find_layers(model, include=["0", "1"])] == ["0", "1"]
+
+
+def test_a_module_of_ones_own_is_taken_when_its_tensors_are_named():
+    class Mixer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight_a = nn.Parameter(torch.zeros(3, 4))
+            self.weight_b = nn.Parameter(torch.zeros(4, 3))
+            self.scale = nn.Parameter(torch.zeros(3))
+
+    model = nn.ModuleDict({"mixer": Mixer(), "fc": nn.Linear(2, 2)})
+    assert [*find_layers(model)] == ["fc"]
+    assert [*find_layers(model, include=[Mixer])] == ["mixer.weight_a", "mixer.weight_b"]
+    assert [*find_layers(model, include=["mixer.weight_b", "fc"])] == ["mixer.weight_b", "fc"]
+
+
+def test_weight_norm_is_refused_by_name():
+    model = nn.ModuleDict({"fc": parametrizations.weight_norm(nn.Linear(4, 4))})
+    with pytest.raises(ValueError, match="'fc' is computed from several tensors"):
+        find_layers(model)
+
+
+def test_a_lazy_module_is_refused_by_name():
+    model = nn.ModuleDict({"fc": nn.LazyLinear(4)})
+    with pytest.raises(ValueError, match="'fc' has no shape yet"):
+        find_layers(model)
+
+
+def test_wrappers_are_looked_through():
+    model = nn.Linear(2, 2)
+    assert unwrapped(torch.compile(nn.DataParallel(model))) is model
+    assert [*find_layers(nn.DataParallel(nn.Sequential(model)))] == ["0"]

@@ -1,0 +1,45 @@
+"""What the package promises to those who install it."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def name_of(requirement: str) -> str:
+    return re.split(r"[<>=\[]", requirement)[0].lower().replace("_", "-")
+
+
+def test_the_library_needs_torch_numpy_and_scipy_alone():
+    assert {name_of(r) for r in PROJECT["dependencies"]} == {"torch", "numpy", "scipy"}
+
+
+def test_everything_that_can_be_installed_is_pinned_in_the_constraints():
+    pins = {name_of(line) for line in (ROOT / "constraints.txt").read_text().split()}
+    wanted = [*PROJECT["dependencies"], *(r for extra in PROJECT["optional-dependencies"].values() for r in extra)]
+    assert {name_of(r) for r in wanted} - pins == {"orthosparse"}
+
+
+def test_pre_commit_and_constraints_use_the_pins_of_the_dev_extra():
+    pins = [r for r in PROJECT["optional-dependencies"]["dev"] if "==" in r]
+    constraints = (ROOT / "constraints.txt").read_text().replace("_", "-").split()
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert [pin for pin in pins if pin not in constraints] == []
+    assert set(re.findall(r'"(ruff==[^"]+)"', hooks)) == {pin for pin in pins if pin.startswith("ruff")}
+
+
+def test_ci_runs_the_test_command_of_the_readme():
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    assert "make test" in (ROOT / "README.md").read_text()
+    assert "make demo" in (ROOT / "README.md").read_text()
+
+
+def test_importing_the_library_loads_no_lab_dependency_and_no_scipy():
+    heavy = ["scipy", "rich", "typer", "matplotlib", "lightning_fabric", "sklearn"]
+    code = f"import sys, orthosparse; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,129 @@
+"""The floors of the house: a file imports only from lower floors, never sideways, and the lab never leaks down."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "src"
+FLOORS = {
+    "mappings": 0,
+    "registry": 0,
+    "randomness": 0,
+    "counts": 0,
+    "selection": 0,
+    "layers": 1,
+    "masks": 1,
+    "givens": 1,
+    "ramanujan": 1,
+    "orthogonality": 1,
+    "init": 2,
+    "masking": 2,
+    "distributions": 3,
+    "schemes": 3,
+    "dynamic": 3,
+    "isometry": 3,
+    "report": 3,
+    "sparsify": 4,
+    "": 5,  # the package itself: the public names
+    "lab": 6,
+}
+LIBRARY_DEPENDENCIES = {"torch", "numpy", "scipy", "orthosparse"}
+FILES = sorted(ROOT.glob("orthosparse/**/*.py"))
+
+
+def room_of(module: str) -> str:
+    """``orthosparse.schemes.eoi`` is in the room ``schemes``; ``orthosparse._givens_x`` belongs to ``givens``."""
+    parts = module.split(".")[1:]
+    return parts[0] if parts else ""
+
+
+def floor_of(room: str) -> int:
+    owner = (
+        next((name for name in FLOORS if name and room.lstrip("_").startswith(name)), None)
+        if room.startswith("_")
+        else room
+    )
+    assert owner in FLOORS, f"{room} has no floor: give it one in FLOORS"
+    return FLOORS[owner]
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> list[str]:
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def resolve(name: str) -> str:
+    """The module a dotted import reaches: ``orthosparse.masks.draw`` is found in ``orthosparse.masks``."""
+    while not (
+        (ROOT / name.replace(".", "/")).with_suffix(".py").exists()
+        or (ROOT / name.replace(".", "/") / "__init__.py").exists()
+    ):
+        if "." not in name:
+            break
+        name = name.rsplit(".", 1)[0]
+    return name
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_go_down_the_floors(path):
+    module = module_of(path)
+    room = room_of(module)
+    for name in imports_of(path):
+        top = name.split(".")[0]
+        if top != "orthosparse":
+            continue
+        target = resolve(name)
+        other = room_of(target)
+        if other == room and room:
+            inside = target.rsplit(".", 1)[-1]
+            assert room == "lab" or path.name == "__init__.py" or inside.startswith("_"), (
+                f"{module} imports {target} sideways"
+            )
+        elif other.startswith("_") or room.startswith("_"):
+            assert floor_of(other) <= floor_of(room), f"{module} imports {target} from above"
+        else:
+            assert floor_of(other) < floor_of(room), (
+                f"{module} (floor {floor_of(room)}) imports {target} ({floor_of(other)})"
+            )
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if "lab" not in p.relative_to(ROOT).parts], ids=module_of)
+def test_the_library_depends_on_torch_numpy_and_scipy_alone(path):
+    import sys
+
+    tops = {name.split(".")[0] for name in imports_of(path)} - sys.stdlib_module_names
+    assert tops <= LIBRARY_DEPENDENCIES
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if "lab" in p.relative_to(ROOT).parts], ids=module_of)
+def test_the_lab_uses_public_names(path):
+    public = {"orthosparse", "orthosparse.init", "orthosparse.isometry", "orthosparse.givens", "orthosparse.randomness"}
+    reached = {resolve(name) for name in imports_of(path) if name.split(".")[0] == "orthosparse"}
+    private = {name for name in reached if not name.startswith("orthosparse.lab") and name not in public}
+    assert not private, f"{module_of(path)} reaches into {sorted(private)}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_every_file_says_what_it_answers_for(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text()))
+    assert docstring, path
+    assert docstring != "Placeholder."
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_no_file_reads_or_seeds_a_global_generator(path):
+    source = path.read_text()
+    for forbidden in ("torch.manual_seed(", "np.random.", "numpy.random.seed", "import random\n", "random.seed("):
+        assert forbidden not in source, f"{path} uses {forbidden}"
