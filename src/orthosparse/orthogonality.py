@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from orthosparse._tensors import blocks_of, check_gain, check_readable
+from orthosparse._orthogonality_tensors import blocks_of, check_gain, check_readable
 
 _FLOAT64_FLOOR = 1e-12  # rounding of a long chain of float64 operations; measured scores are 1e-14 to 1e-13
 

@@ -38,7 +38,7 @@ def check_fillable(weight: torch.Tensor, sides: Collection[int]) -> None:
 
 
 def check_gain(gain: object, limit: float = math.inf) -> float:
-    """Return `gain` as a float; raise unless it is a finite number of at most `limit` in size."""
+    """Return `gain` as a float; raise unless it is a finite number of size `limit` at most."""
     if isinstance(gain, bool) or not isinstance(gain, Real):
         raise TypeError(f"gain: expected a finite number; got {gain!r} ({type(gain).__name__})")
     if not math.isfinite(gain) or abs(float(gain)) > limit:
