@@ -1,0 +1,31 @@
+"""All ranks of a distributed run take rank 0's seed and masks; alone, nothing happens."""
+
+import torch
+import torch.distributed as dist
+
+from orthosparse.mappings import Masks
+
+
+def agreed_seed(seed: int) -> int:
+    """Return rank 0's seed."""
+    if not _is_distributed():
+        return seed
+    box: list[int] = [seed]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def agreed_masks(masks: Masks) -> Masks:
+    """Return rank 0's masks, where ranks may have looked at different data."""
+    if not _is_distributed():
+        return masks
+    agreed = {}
+    for name, mask in masks.items():
+        bits = mask.to(torch.uint8)  # not every backend carries bools
+        dist.broadcast(bits, src=0)
+        agreed[name] = bits.to(torch.bool)
+    return agreed
+
+
+def _is_distributed() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

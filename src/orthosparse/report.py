@@ -1,0 +1,164 @@
+"""The table that sparsify returns: what each layer was asked for, what it got, and what is wrong with it."""
+
+import html
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from orthosparse.layers import Layer
+from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_score
+
+_HEADINGS = ("layer", "shape", "asked", "got", "density", "orthogonality", "dead out", "dead in", "note")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer.
+
+    Attributes:
+        asked: active entries that the distribution gave it.
+        got: active entries of its mask.
+        orthogonality: ||A^T A - I||_F on the smaller side, of weight / gain, all its matrices together.
+        dead_outputs: output channels without an active entry.
+        dead_inputs: input channels without an active entry.
+    """
+
+    layer: str
+    shape: tuple[int, ...]
+    numel: int
+    asked: int
+    got: int
+    orthogonality: float
+    outputs: int
+    dead_outputs: int
+    inputs: int
+    dead_inputs: int
+    note: str
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong with this layer, in words."""
+        if not self.got:
+            return [f"{self.layer}: empty, nothing passes"]
+        sides = [("outputs", self.dead_outputs, self.outputs), ("inputs", self.dead_inputs, self.inputs)]
+        return [f"{self.layer}: {dead} of {number} {side} unreachable" for side, dead, number in sides if dead]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one call of sparsify did; ``print`` it, show it in a notebook, or take ``to_dict()``.
+
+    Attributes:
+        asked: active entries asked for over all layers.
+        seed: the seed everything was drawn from, whether it came from a generator or from the operating system.
+    """
+
+    rows: tuple[Row, ...]
+    asked: int
+    distribution: str
+    scheme: str
+    gain: float
+    seed: int
+
+    @property
+    def numel(self) -> int:
+        """Weights of the layers, active or not."""
+        return sum(row.numel for row in self.rows)
+
+    @property
+    def got(self) -> int:
+        """Active entries of all masks."""
+        return sum(row.got for row in self.rows)
+
+    @property
+    def density(self) -> float:
+        """The fraction of weights that are active."""
+        return self.got / self.numel
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong, in words, layer by layer."""
+        return [warning for row in self.rows for warning in row.warnings]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        totals = {"numel": self.numel, "got": self.got, "density": self.density, "warnings": self.warnings}
+        return asdict(self) | totals
+
+    def __str__(self) -> str:
+        table = [_HEADINGS, *map(_cells, self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [_line(cells, widths) for cells in table]
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", self._total(), *self._warning_lines()])
+
+    def _total(self) -> str:
+        what = f"{self.distribution} + {self.scheme}, gain {self.gain:g}, seed {self.seed}"
+        return f"{self.got:,} of {self.numel:,} weights active = {self.density:.6f} (asked {self.asked:,}); {what}"
+
+    def _warning_lines(self) -> list[str]:
+        return [f"warning: {warning}" for warning in self.warnings]
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row)) + "</tr>" for row in self.rows
+        )
+        foot = "<br>".join(map(html.escape, [self._total(), *self._warning_lines()]))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{foot}</p>"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.layer,
+        "x".join(map(str, row.shape)),
+        f"{row.asked:,}",
+        f"{row.got:,}",
+        f"{row.got / row.numel:.4f}",
+        f"{row.orthogonality:.1e}",
+        f"{row.dead_outputs}/{row.outputs}",
+        f"{row.dead_inputs}/{row.inputs}",
+        row.note,
+    )
+
+
+def _line(cells: tuple[str, ...], widths: list[int]) -> str:
+    """Names and notes to the left, numbers to the right."""
+    aligned = [
+        cell.ljust(width) if heading in ("layer", "shape", "note") else cell.rjust(width)
+        for cell, width, heading in zip(cells, widths, _HEADINGS, strict=True)
+    ]
+    return "  ".join(aligned).rstrip()
+
+
+def row_of(layer: Layer, weight: torch.Tensor, mask: torch.Tensor, *, asked: int, gain: float, note: str = "") -> Row:
+    """Measure one layer, given its whole (not sharded) weight and mask."""
+    sides = {"groups": layer.groups, "transposed": layer.transposed}
+    out, into = dead_outputs(mask, **sides), dead_inputs(mask, **sides)  # type: ignore[arg-type]
+    return Row(
+        layer=layer.name,
+        shape=tuple(layer.shape),
+        numel=layer.numel,
+        asked=asked,
+        got=int(mask.sum()),
+        orthogonality=_score(layer, weight, gain),
+        outputs=len(out),
+        dead_outputs=int(out.sum()),
+        inputs=len(into),
+        dead_inputs=int(into.sum()),
+        note="; ".join(filter(None, [note, _stride_note(layer)])),
+    )
+
+
+def _score(layer: Layer, weight: torch.Tensor, gain: float) -> float:
+    """All matrices of the layer together, as the blocks of one block-diagonal map."""
+    squares = 0.0
+    for stack in layer.matrices(weight.contiguous()):
+        kernel = stack.reshape(stack.shape[0] * stack.shape[1], stack.shape[2], *layer.shape[2:])
+        squares += orthogonality_score(kernel, groups=len(stack), gain=gain or 1.0, dtype=torch.float32) ** 2
+    return float(squares**0.5)
+
+
+def _stride_note(layer: Layer) -> str:
+    stride = max(getattr(layer.module, "stride", None) or (1,)) if layer.kind == "conv" else 1
+    return f"stride {stride}: drops pixels, no isometry" if stride > 1 else ""
