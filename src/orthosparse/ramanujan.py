@@ -1,0 +1,135 @@
+"""Regular bipartite graphs, and the exactly orthogonal matrices that SAO puts on them.
+
+Terms follow the paper's appendix on SAO. A matrix with sides short <= long has `degree` entries in every line along its
+long side (a row of a wide matrix, a column of a tall one) and short * degree / long in every line across. Lines either
+share their support or have disjoint ones, and those that share it hold vectors of one orthonormal basis.
+"""
+
+import math
+
+import torch
+
+from orthosparse.randomness import derive, draw_seed
+
+
+def degrees_of(shape: tuple[int, int]) -> list[int]:
+    """Return every degree that a matrix of this shape can have, in rising order; the density is degree / long side.
+
+    Example:
+        >>> degrees_of((96, 128)), degrees_of((12, 12))
+        ([4, 8, 16, 32, 64, 128], [1, 2, 3, 4, 6, 12])
+    """
+    short, long = sorted(shape)
+    return [degree for degree in range(1, long + 1) if long % degree == 0 and short * degree % long == 0]
+
+
+def regular_bipartite_mask(
+    shape: tuple[int, int], degree: int, *, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """Return a random bool mask with `degree` ones in every line along the long side, and as many as fit across.
+
+    Raises:
+        ValueError: the shape does not allow the degree.
+
+    Example:
+        >>> mask = regular_bipartite_mask((6, 12), 4, generator=torch.Generator().manual_seed(0))
+        >>> mask.sum(1).tolist(), mask.sum(0).unique().tolist()
+        ([4, 4, 4, 4, 4, 4], [2])
+    """
+    seed = draw_seed(generator)
+    lines, places = _supports(shape, degree, derive(seed, "supports"))
+    mask = torch.zeros(min(shape), max(shape), dtype=torch.bool)
+    mask[lines.unsqueeze(2), places.unsqueeze(1)] = True
+    return mask if shape[0] <= shape[1] else mask.T.contiguous()
+
+
+def sample(
+    shape: tuple[int, int], degree: int, *, generator: torch.Generator | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a random orthogonal matrix (float64) on a regular mask, and that mask.
+
+    The mask is the one that `regular_bipartite_mask` gives for the same generator. With the largest degree, the long
+    side, the matrix is dense and uniform (Haar).
+
+    Raises:
+        ValueError: the shape does not allow the degree.
+
+    Example:
+        >>> values, mask = sample((4, 8), 4, generator=torch.Generator().manual_seed(0))
+        >>> torch.allclose(values @ values.T, torch.eye(4, dtype=torch.float64)), int(mask.sum())
+        (True, 16)
+    """
+    seed = draw_seed(generator)
+    lines, places = _supports(shape, degree, derive(seed, "supports"))
+    bases = _orthonormal(len(lines), lines.shape[1], degree, derive(seed, "values"))
+    values = torch.zeros(min(shape), max(shape), dtype=torch.float64)
+    mask = torch.zeros_like(values, dtype=torch.bool)
+    where = lines.unsqueeze(2), places.unsqueeze(1)
+    values[where], mask[where] = bases, True
+    if shape[0] > shape[1]:
+        values, mask = values.T.contiguous(), mask.T.contiguous()
+    return values, mask
+
+
+def _supports(shape: tuple[int, int], degree: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the lines that share each support, [supports, short * degree / long], and its places, [supports, degree].
+
+    The paper stacks copies of one block in which every place is used once; here lines and places are shuffled too.
+    """
+    _check(shape, degree)
+    short, long = sorted(shape)
+    supports = long // degree
+    lines = torch.randperm(short, generator=generator).view(supports, -1)
+    return lines, torch.randperm(long, generator=generator).view(supports, degree)
+
+
+def _orthonormal(batch: int, rows: int, cols: int, generator: torch.Generator) -> torch.Tensor:
+    """Return [batch, rows, cols] orthonormal rows, uniform (Haar): rows of a random orthonormal basis each."""
+    gaussian = torch.randn(batch, cols, rows, generator=generator, dtype=torch.float64)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # QR has other last bits on another number of threads
+    try:
+        q, r = torch.linalg.qr(gaussian)
+    finally:
+        torch.set_num_threads(threads)
+    signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0)  # a positive diagonal of R makes Q uniform
+    orthonormal: torch.Tensor = (q * signs.unsqueeze(-2)).mT
+    return orthonormal
+
+
+def _check(shape: tuple[int, int], degree: int) -> None:
+    short, long = sorted(shape)
+    if isinstance(degree, bool) or not isinstance(degree, int):
+        raise TypeError(f"degree: expected an integer; got {degree!r} ({type(degree).__name__})")
+    if not 1 <= degree <= long or long % degree or short * degree % long:
+        raise ValueError(
+            f"degree: expected a divisor of {long} such that {short} * degree / {long} is an integer "
+            f"({', '.join(map(str, degrees_of(shape)))}); got {degree}"
+        )
+
+
+def second_singular_value(mask: torch.Tensor) -> float:
+    """Return the second largest singular value of a mask, the measure of how well its graph expands.
+
+    The largest one of a regular mask is sqrt(c d) for the degrees c and d of its rows and columns; the graph is
+    connected exactly if the second is smaller, and Ramanujan if it is at most ``ramanujan_bound(c, d)``. Supports that
+    are equal or disjoint make a union of complete bipartite graphs, so a mask of SAO below full density is neither:
+    its second singular value equals its first. Costs a singular value decomposition.
+
+    Example:
+        >>> second_singular_value(torch.ones(3, 4)), second_singular_value(torch.eye(3))
+        (0.0, 1.0)
+    """
+    values = torch.linalg.svdvals(mask.double())
+    second = float(values[1]) if len(values) > 1 else 0.0
+    return second if second > len(values) * torch.finfo(torch.float64).eps * float(values[0]) else 0.0
+
+
+def ramanujan_bound(first: int, second: int) -> float:
+    """Return sqrt(c - 1) + sqrt(d - 1), the second singular value that no infinite family of regular graphs beats.
+
+    Example:
+        >>> ramanujan_bound(5, 5)
+        4.0
+    """
+    return math.sqrt(first - 1) + math.sqrt(second - 1)
