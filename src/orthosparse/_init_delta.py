@@ -1,0 +1,41 @@
+"""Kernels that hold one matrix: each input channel's column sits at one tap, and every other tap is zero."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from orthosparse.registry import lookup
+
+
+def taps(groups: int, channels: int, sides: Sequence[int], *, tap: str, generator: torch.Generator) -> torch.Tensor:
+    """Return the tap of each input channel as a flat index into a kernel of `sides`, [groups, channels].
+
+    Raises:
+        ValueError: there is no tap of that name.
+    """
+    return lookup(_TAPS, tap, "tap")(groups, channels, sides, generator)
+
+
+def embedded(
+    matrices: torch.Tensor, positions: torch.Tensor, sides: Sequence[int], *, transposed: bool
+) -> torch.Tensor:
+    """Return [groups, first, second, *sides] kernels: `matrices` [groups, first, second] at the taps of `taps`."""
+    kernel = matrices.new_zeros(*matrices.shape, math.prod(sides))
+    index = positions.unsqueeze(2 if transposed else 1).expand(matrices.shape).unsqueeze(-1)
+    return kernel.scatter_(-1, index, matrices.unsqueeze(-1)).unflatten(-1, tuple(sides))
+
+
+def _center(groups: int, channels: int, sides: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    del generator  # nothing to draw
+    flat = 0
+    for side in sides:
+        flat = flat * side + (side - 1) // 2
+    return torch.full((groups, channels), flat)
+
+
+def _random(groups: int, channels: int, sides: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(math.prod(sides), (groups, channels), generator=generator)
+
+
+_TAPS = {"center": _center, "random": _random}
