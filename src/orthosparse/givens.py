@@ -221,8 +221,8 @@ def _drawn(
     threads = check_at_least(threads, 1, "threads")
     module, seed = _backend(backend), draw_seed(generator)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    values = torch.empty(len(counts), *task.shape, dtype=wide)
-    mask = torch.empty(len(counts), *task.shape, dtype=torch.bool)
+    values = torch.empty(len(counts), *task.shape, dtype=wide, device="cpu")
+    mask = torch.empty(len(counts), *task.shape, dtype=torch.bool, device="cpu")
     module.fill(task, counts, seed, values.numpy(), mask.numpy(), threads)
     return _cast(values, dtype), mask
 

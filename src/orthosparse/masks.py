@@ -18,7 +18,7 @@ def draw(shape: Sequence[int], count: int, *, generator: torch.Generator) -> tor
         >>> int(draw((4, 5), 7, generator=torch.Generator().manual_seed(0)).sum())
         7
     """
-    return resize(torch.zeros(*shape, dtype=torch.bool), count, generator=generator)
+    return resize(torch.zeros(*shape, dtype=torch.bool, device="cpu"), count, generator=generator)
 
 
 def resize(mask: torch.Tensor, count: int, *, generator: torch.Generator) -> torch.Tensor:
@@ -42,11 +42,13 @@ def _write(flat: npt.NDArray[np.bool_], number: int, *, value: bool, generator: 
     # Indices drawn with replacement, the ones already set ignored, are a sequential draw without replacement; a round
     # draws no more than what is missing, so the number is never overshot.
     while candidates > max(left, _REJECTION_IS_CHEAPER * flat.size):
-        flat[torch.randint(flat.size, (candidates - left,), generator=generator).numpy()] = value
+        flat[torch.randint(flat.size, (candidates - left,), generator=generator, device="cpu").numpy()] = value
         candidates = _others(flat, value)
     if candidates > left:
         positions = np.flatnonzero(flat != value)
-        flat[positions[torch.randperm(candidates, generator=generator)[: candidates - left].numpy()]] = value
+        flat[positions[torch.randperm(candidates, generator=generator, device="cpu")[: candidates - left].numpy()]] = (
+            value
+        )
 
 
 def _others(flat: npt.NDArray[np.bool_], value: bool) -> int:
