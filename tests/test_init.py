@@ -38,7 +38,7 @@ every_filler = pytest.mark.parametrize(("fill", "shape"), FILLERS, ids=FILLER_NA
 
 
 def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
+    return torch.Generator("cpu").manual_seed(seed)
 
 
 def filled(fill, shape, dtype=torch.float64, seed=0, **options):
@@ -485,6 +485,21 @@ def test_strides_do_not_matter(fill, shape):
     fill(view, generator=seeded())
     assert torch.equal(view, expected)
     assert int((room == 7.0).sum()) == room.numel() - view.numel()
+
+
+@every_filler
+def test_a_default_device_and_dtype_do_not_matter(fill, shape):
+    expected, returned = filled(fill, shape)
+    weight = torch.empty(shape, dtype=torch.float64)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"):
+            mask = fill(weight, generator=seeded())
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(weight, expected)
+    assert torch.equal(mask, returned)
 
 
 @every_filler

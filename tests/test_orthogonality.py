@@ -116,6 +116,31 @@ def test_a_delta_kernel_has_the_score_of_its_matrix_wherever_its_tap_is(kernel):
         assert singular_values_of(weight).shape == (1, 1, 3)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("spatial", [2, 3, 5])
+def test_a_shift_of_each_input_or_each_output_changes_no_singular_value(axis, spatial):
+    matrix = normal(3, 4)
+    weight = torch.zeros(3, 4, 3, dtype=torch.float64)
+    for channel in range(matrix.shape[axis]):
+        weight.select(axis, channel).select(1, channel % 3).copy_(matrix.select(axis, channel))
+    values = singular_values_of(weight, spatial=spatial)
+    assert values.shape == (spatial, 1, 3)
+    torch.testing.assert_close(values, singular_values_of(matrix).expand_as(values))
+    assert orthogonality_score(weight, spatial=spatial) == pytest.approx(orthogonality_score(matrix), rel=1e-13)
+    if spatial >= 3:
+        expected = torch.linalg.svdvals(operator(weight, [spatial]))
+        torch.testing.assert_close(values.flatten().sort(descending=True).values, expected)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (4, 6, 3), (6, 4, 2, 3)])
+def test_float32_arithmetic_is_close_to_float64(shape):
+    weight = normal(*shape, dtype=torch.bfloat16)
+    exact = orthogonality_score(weight)
+    rough = orthogonality_score(weight, dtype=torch.float32)
+    assert rough == pytest.approx(exact, rel=1e-5)
+    assert rough != exact
+
+
 def test_a_kernel_of_all_zeros_is_as_far_from_orthogonal_as_the_zero_matrix():
     assert orthogonality_score(torch.zeros(4, 9, 3, 3)) == 2.0
 
@@ -191,6 +216,13 @@ def test_a_parameter_half_precision_and_strides_are_no_obstacle():
     assert is_orthogonal(torch.eye(3, dtype=torch.bool))
 
 
+def test_a_default_device_does_not_matter():
+    weight = normal(3, 2, 3)
+    expected = orthogonality_score(weight)
+    with torch.device("meta"):
+        assert orthogonality_score(weight) == expected
+
+
 @pytest.mark.parametrize(
     ("weight", "options", "error", "message"),
     [
@@ -210,6 +242,7 @@ def test_a_parameter_half_precision_and_strides_are_no_obstacle():
         (torch.ones(4, 2, 3, 3), {"spatial": (4, 4.0)}, ValueError, "spatial: .*or 2 of them"),
         (torch.ones(4, 2), {"gain": 0.0}, ValueError, "gain: expected a number other than 0"),
         (torch.ones(4, 2), {"gain": math.nan}, ValueError, "gain: expected a finite number; got nan"),
+        (torch.ones(4, 2), {"dtype": torch.float16}, TypeError, "dtype: expected torch.float32 or .*got torch.float16"),
         (torch.ones(4, 2), {"gain": "2"}, TypeError, r"gain: expected a finite number; got '2' \(str\)"),
     ],
 )

@@ -31,11 +31,11 @@ def _center(groups: int, channels: int, sides: Sequence[int], generator: torch.G
     flat = 0
     for side in sides:
         flat = flat * side + (side - 1) // 2
-    return torch.full((groups, channels), flat)
+    return torch.full((groups, channels), flat, device="cpu")
 
 
 def _random(groups: int, channels: int, sides: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-    return torch.randint(math.prod(sides), (groups, channels), generator=generator)
+    return torch.randint(math.prod(sides), (groups, channels), generator=generator, device="cpu")
 
 
 _TAPS = {"center": _center, "random": _random}

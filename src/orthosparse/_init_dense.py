@@ -14,7 +14,8 @@ def haar(batch: int, rows: int, cols: int, *, generator: torch.Generator) -> tor
 
     The Q of a Gaussian matrix is uniform (Haar) once R is given a positive diagonal.
     """
-    tall = torch.randn(batch, max(rows, cols), min(rows, cols), generator=generator, dtype=torch.float64)
+    sizes = batch, max(rows, cols), min(rows, cols)
+    tall = torch.randn(sizes, generator=generator, dtype=torch.float64, device="cpu")
     with _one_thread():
         q, r = torch.linalg.qr(tall)
     signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0)
@@ -25,7 +26,7 @@ def haar(batch: int, rows: int, cols: int, *, generator: torch.Generator) -> tor
 def projections(batch: int, size: int, *, generator: torch.Generator) -> torch.Tensor:
     """Return [batch, size, size] projections onto uniform subspaces, each direction of a basis kept by a fair coin."""
     basis = haar(batch, size, size, generator=generator)
-    kept = torch.randint(2, (batch, 1, size), generator=generator)
+    kept = torch.randint(2, (batch, 1, size), generator=generator, device="cpu")
     with _one_thread():
         return (basis * kept) @ basis.mT
 

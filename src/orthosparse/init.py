@@ -14,10 +14,13 @@ own, and with stride 1 and circular padding the convolution is then orthogonal a
 as many outputs as inputs or more, and its adjoint does where it has fewer.
 """
 
+from typing import Unpack
+
 import torch
 
 from orthosparse import _init_counts, _init_delta, _init_dense, givens, masks
 from orthosparse._orthogonality_tensors import KERNEL, MATRIX, blocks_of, check_fillable, check_gain
+from orthosparse.givens import Law
 from orthosparse.randomness import derive, draw_seed
 
 
@@ -135,7 +138,7 @@ def sparse_orthogonal_(
     if total < least:
         mask = masks.resize(mask, total, generator=derive(draw_seed(generator), "kept"))
         values = values * mask
-    _filled(weight, values if scale == 1 else values * scale)
+    _filled(weight, values if scale == 1 else values.mul_(scale))
     active: torch.Tensor = mask.to(weight.device)
     return active
 
@@ -185,18 +188,8 @@ def sparse_delta_orthogonal_(
     positions = _init_delta.taps(
         groups, first if transposed else second, sides, tap=tap, generator=derive(seed, "taps")
     )
-    values, active = givens.sample_batch(
-        groups,
-        (first, second),
-        _shared(inside, groups, derive(seed, "shares")),
-        stop=stop,
-        angle=angle,
-        start=start,
-        generator=derive(seed, "rotations"),
-        threads=threads,
-    )
-    if first == second == 1:  # a rotation needs two columns: what is left of a random orthogonal matrix is its sign
-        values = values * (2 * torch.randint(2, (groups, 1, 1), generator=derive(seed, "signs")) - 1)
+    law = Law(stop=stop, angle=angle, start=start)
+    values, active = _sparse_matrices(groups, (first, second), inside, seed=seed, threads=threads, **law)
     if total < least:
         active = masks.resize(active, total, generator=derive(seed, "kept"))
         values = values * active
@@ -208,6 +201,20 @@ def sparse_delta_orthogonal_(
     return mask.reshape(weight.shape).to(weight.device)
 
 
+def _sparse_matrices(
+    groups: int, shape: tuple[int, int], count: int, *, seed: int, threads: int, **law: Unpack[Law]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a sparse orthogonal matrix for each group, `count` active entries in all, and their masks."""
+    generator = derive(seed, "rotations")
+    if shape != (1, 1):
+        counts = _shared(count, groups, derive(seed, "shares"))
+        return givens.sample_batch(groups, shape, counts, generator=generator, threads=threads, **law)
+    # A rotation needs two columns: of a random orthogonal 1 x 1 matrix only the sign is left.
+    values, active = givens.sample_batch(1, shape, 1, generator=generator, threads=threads, **law)
+    signs = 2 * torch.randint(2, (groups, 1, 1), generator=derive(seed, "signs"), device="cpu") - 1
+    return values * signs, active.expand(groups, 1, 1)
+
+
 def _checked(weight: torch.Tensor, gain: float, sides: tuple[int, ...]) -> float:
     """Return the gain, once both are known to be good."""
     check_fillable(weight, sides)
@@ -217,9 +224,8 @@ def _checked(weight: torch.Tensor, gain: float, sides: tuple[int, ...]) -> float
 def _shared(count: int, groups: int, generator: torch.Generator) -> list[int]:
     """Split `count` evenly; random groups get one more where it does not divide."""
     share, more = divmod(count, groups)
-    counts = torch.full((groups,), share)
-    counts[torch.randperm(groups, generator=generator)[:more]] += 1
-    return counts.tolist()
+    richer = set(torch.randperm(groups, generator=generator, device="cpu")[:more].tolist())
+    return [share + (group in richer) for group in range(groups)]
 
 
 @torch.no_grad()
