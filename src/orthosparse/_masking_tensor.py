@@ -1,0 +1,228 @@
+"""One masked tensor of one module: the parametrization, and its two keys in the state dict.
+
+``module.weight`` is computed from the parameter that was there before, with exact zeros, in value and in gradient,
+where the mask is false. The state dict holds ``weight`` and ``weight_mask``; this is the only user of
+:mod:`torch.nn.utils.parametrize`.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from orthosparse.sharding import shard_like, zero_off_
+
+
+class Mask(nn.Module):
+    """Passes the weights where the bool buffer `mask` is true; the others, and their gradients, are exactly zero."""
+
+    mask: Tensor
+
+    def __init__(self, mask: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mask", mask)
+        self.lost = False  # the buffer holds whatever lay in memory
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Return `weight` with zeros off the mask."""
+        if self.lost or (self.mask.is_meta and not weight.is_meta):
+            raise RuntimeError("the mask was lost on the meta device; load a state dict that has it, or replace_masks")
+        # ~ makes a tensor of its own for the backward pass: DDP writes to buffers even between two forward passes.
+        return torch.where(~shard_like(self.mask, weight), 0, weight)
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """Return `value` with zeros off the mask: what the parameter holds."""
+        return self.forward(value)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Mask":
+        before = self.mask
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.mask = self.mask.bool()  # Module.type() casts every buffer
+        if not before.is_meta and self.mask is not before:
+            self.mask.copy_(before)  # Module.to_empty() brings nothing along
+        self.lost = not self.mask.is_meta and (self.lost or before.is_meta)
+        return self
+
+    def extra_repr(self) -> str:
+        """Return the mask's shape."""
+        return f"{tuple(self.mask.shape)}"
+
+
+class MaskedTensor(parametrize.ParametrizationList):
+    """A mask and the parameter behind it; unlike its base, it never exchanges that parameter's memory."""
+
+    def __init__(self, mask: Mask, original: nn.Parameter, order: list[str]) -> None:
+        nn.ModuleList.__init__(self, [mask])
+        self.unsafe, self.is_tensor, self.ntensors = False, True, 1
+        self.order = order  # of the module's parameters, before
+        self.handles: list[Any] = []
+        self.register_parameter("original", original)
+
+    @property
+    def holder(self) -> Mask:
+        """The mask."""
+        return self[0]  # type: ignore[return-value]
+
+    def settle(self) -> None:
+        """Zero the parameter off the mask, where something other than a gradient step may have written to it."""
+        if not self.holder.lost:
+            zero_off_(self.original, self.holder.mask)
+
+    @torch.no_grad()
+    def right_inverse(self, value: Tensor) -> None:
+        """Write `value` into the parameter, with zeros off the mask."""
+        if value.shape != self.original.shape:
+            raise ValueError(f"value: expected shape {tuple(self.original.shape)}; got {tuple(value.shape)}")
+        for module in reversed(list(self)):
+            value = module.right_inverse(value)  # type: ignore[operator]
+        self.original.copy_(shard_like(value, self.original))
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        self.settle()
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for hook in self._load_state_dict_pre_hooks.values():  # FSDP2's turn the parameter into its shards
+            hook(state, prefix, *rest)
+        value, mask = state[f"{prefix}original"].detach(), state[f"{prefix}0.mask"]
+        value = torch.where(~shard_like(mask.to(value.device), value), 0, value)
+        state[f"{prefix}original"] = shard_like(value, self.original)
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+def masked_tensors(module: nn.Module) -> Iterator[tuple[str, MaskedTensor]]:
+    """The masked tensors of one module, by name."""
+    if parametrize.is_parametrized(module):
+        for tensor, masked in _table(module).items():
+            if isinstance(masked, MaskedTensor):
+                yield tensor, masked
+
+
+def why_not(module: nn.Module, tensor: str) -> str | None:
+    """Say why ``module.tensor`` cannot get a mask, if so."""
+    if tensor in dict(masked_tensors(module)):
+        return "has a mask already; replace_masks exchanges it"
+    if parametrize.is_parametrized(module, tensor):
+        return "has another parametrization; remove that first, or register it after the mask"
+    if hasattr(module, f"{tensor}_mask"):
+        return f"stands beside an attribute '{tensor}_mask' of the module's own"
+    return None
+
+
+def put_mask(module: nn.Module, tensor: str, mask: Mask) -> MaskedTensor:
+    """Turn the parameter ``module.tensor`` into a masked tensor."""
+    original, order = module._parameters[tensor], list(module._parameters)
+    assert original is not None
+    first = not parametrize.is_parametrized(module)
+    if not first:
+        module.__class__ = _renewed(type(module))
+    # The stand-in goes through the registration, which would give the parameter other memory.
+    module._parameters[tensor] = nn.Parameter(torch.empty(()))
+    parametrize.register_parametrization(module, tensor, nn.Identity(), unsafe=True)
+    if first and isinstance(module, nn.RNNBase):
+        type(module).__deepcopy__ = partial(_copied, type(module).__deepcopy__)  # type: ignore[attr-defined]
+    masked = MaskedTensor(mask, original, order).train(module.training)
+    _table(module)[tensor] = masked
+    setattr(type(module), f"{tensor}_mask", property(lambda self: self.parametrizations[tensor].holder.mask))
+    masked.handles = [
+        module.register_state_dict_post_hook(partial(_save, tensor=tensor)),
+        module.register_load_state_dict_pre_hook(partial(_load, tensor=tensor)),
+    ]
+    return masked
+
+
+def remove_mask(module: nn.Module, tensor: str) -> MaskedTensor:
+    """Turn a masked tensor back into the parameter, with the zeros in it; return what stood there."""
+    masked: MaskedTensor = _table(module)[tensor]
+    masked.settle()
+    for handle in masked.handles:
+        handle.remove()
+    del _table(module)[tensor]
+    last = not parametrize.is_parametrized(module)
+    if last:
+        del module.parametrizations
+    module.__class__ = _renewed(type(module), without=(tensor, f"{tensor}_mask"), bare=last)
+    setattr(module, tensor, masked.original)
+    for name in [name for name in masked.order if name in module._parameters]:
+        module._parameters[name] = module._parameters.pop(name)
+    return masked
+
+
+def _table(module: nn.Module) -> Any:
+    return module.parametrizations
+
+
+def _renewed(cls: type, *, without: tuple[str, ...] = (), bare: bool = False) -> type:
+    """The class that parametrize gave to a module, as a new one: copies of the module share the old one.
+
+    Args:
+        without: attributes it shall not have.
+        bare: the class as it was before, for a module that has no parametrization left.
+    """
+    injected = cls.__name__.startswith("Parametrized") and "__getstate__" in vars(cls)
+    if injected and bare:
+        return cls.__bases__[0]
+    bases = cls.__bases__
+    if not injected:  # FSDP2 puts its own class around that one
+        bases = tuple(_renewed(base, without=without, bare=bare) for base in bases)
+        if bases == cls.__bases__:
+            return cls
+    own = {k: v for k, v in vars(cls).items() if k not in {*without, "__dict__", "__weakref__"}}
+    return type(cls.__name__.replace("Parametrized", "") if bare else cls.__name__, bases, own)
+
+
+def _copied(copy: Callable[..., nn.Module], module: nn.RNNBase, memo: dict[int, Any]) -> nn.Module:
+    """Deep copies of recurrent layers: their cache holds computed tensors, which cannot be copied."""
+    masked = dict(masked_tensors(module))
+    names = module._flat_weights_names
+    module._flat_weights = [masked[n].original if n in masked else getattr(module, n) for n in names]
+    return copy(module, memo)
+
+
+def _save(module: nn.Module, state: dict[str, Any], prefix: str, _: Any, *, tensor: str) -> None:
+    del module
+    inner = f"{prefix}parametrizations.{tensor}."
+    for key, inside in ((tensor, "original"), (f"{tensor}_mask", "0.mask")):
+        if inner + inside in state:
+            state[prefix + key] = state.pop(inner + inside)
+
+
+def _load(
+    module: nn.Module,
+    state: dict[str, Any],
+    prefix: str,
+    _: Any,
+    strict: bool,
+    missing: list[str],
+    unexpected: list[str],
+    errors: list[str],
+    *,
+    tensor: str,
+) -> None:
+    del unexpected
+    masked = dict(masked_tensors(module))[tensor]
+    holder, inner = masked.holder, f"{prefix}parametrizations.{tensor}."
+    value = state.pop(prefix + tensor, state.get(f"{inner}original"))
+    mask = state.pop(f"{prefix}{tensor}_mask", None)
+    if strict and value is None:
+        missing.append(prefix + tensor)
+    if strict and mask is None and holder.lost:
+        missing.append(f"{prefix}{tensor}_mask")
+    if value is not None and getattr(value, "shape", None) != masked.original.shape:
+        errors.append(_misfit(prefix + tensor, value, masked.original))
+        value = None
+    if mask is not None and (getattr(mask, "shape", None) != holder.mask.shape or mask.dtype is not torch.bool):
+        errors.append(_misfit(f"{prefix}{tensor}_mask", mask, holder.mask))
+        mask = None
+    # A dense checkpoint has no mask: the one that is there stays.
+    state[f"{inner}original"] = masked.original if value is None else value
+    state[f"{inner}0.mask"] = holder.mask if mask is None else mask
+    holder.lost = holder.lost and mask is None
+
+
+def _misfit(key: str, value: Any, expected: Tensor) -> str:
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", type(value))
+    return f"size mismatch for {key}: got {shape} ({dtype}), the model has {expected.shape} ({expected.dtype})."
