@@ -1,0 +1,165 @@
+"""Puts a run together: data, network, masks, optimizer, each from its own generator."""
+
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from orthosparse.dynamic import Rewirer
+from orthosparse.lab.data import Dataset, Loader, Split, load
+from orthosparse.lab.models import build, dense_init
+from orthosparse.lab.seeds import Generators, generators
+from orthosparse.lab.training.config import DYNAMICS, TrainConfig
+from orthosparse.lab.training.optimizers import make_optimizer
+from orthosparse.lab.training.state import State
+from orthosparse.masking import load_sparse
+from orthosparse.sparsify import sparsify
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A run that is ready to start.
+
+    Attributes:
+        test: the loader of the test split.
+        parameters: how many the network has, masked ones included.
+    """
+
+    state: State
+    test: Loader
+    parameters: int
+
+
+def assemble(
+    config: TrainConfig,
+    seed: int,
+    fabric: Fabric,
+    *,
+    root: Path | str | None = None,
+    channels_last: bool = False,
+    saved: dict[str, Any] | None = None,
+) -> Assembled:
+    """Return the run of a configuration and a seed on the devices of `fabric`.
+
+    Args:
+        saved: the model's state dict of a checkpoint: its masks are put on instead of being made again.
+
+    Raises:
+        ValueError: data and model do not fit, or a bad setting.
+        FileNotFoundError: the data is not below `root`.
+    """
+    rng = generators(seed)
+    data = load(config.data, root, device=fabric.device, validation=config.validation)
+    network = _dense(config, data, rng).to(fabric.device)
+    loader = _training_loader(config, data, rng, fabric)
+    if saved is not None:
+        load_sparse(network, saved)
+    elif config.density < 1:
+        _sparsify(network, config, data, rng, fabric.device)
+    parameters = sum(p.numel() for p in network.parameters())
+    network = _for_many_ranks(network, fabric)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    network = network.to(memory_format=layout)  # type: ignore[call-overload]
+    model = fabric.setup_module(network)
+    optimizer = make_optimizer(
+        config.recipe, network.parameters(), sharded=any(hasattr(p, "device_mesh") for p in network.parameters())
+    )
+    state = State(
+        fabric=fabric,
+        recipe=config.recipe,
+        model=model,
+        network=network,
+        optimizer=optimizer,
+        loader=loader,
+        classes=data.classes,
+        seed=rng.dropout.initial_seed(),
+        validation=_still(data.validation, config, fabric) if data.validation is not None else None,
+        rewirer=_rewirer(config, network, optimizer, len(loader), rng),
+        layout=layout,
+    )
+    return Assembled(state, _still(data.test, config, fabric), parameters)
+
+
+def _dense(config: TrainConfig, data: Dataset, rng: Generators) -> nn.Module:
+    network = build(
+        config.model,
+        classes=data.classes,
+        in_shape=data.in_shape,
+        activation=config.activation,
+        generator=rng.init,
+        **config.model_options,
+    )
+    recipe = config.recipe
+    if recipe.dense_init != "default":
+        dense_init(network, recipe.dense_init, gain=recipe.gain, bias_std=recipe.bias_std, generator=rng.init)
+    return network
+
+
+def _training_loader(
+    config: TrainConfig, data: Dataset, rng: Generators, fabric: Fabric | None, device: Any = None
+) -> Loader:
+    return Loader(
+        data.train,
+        batch=config.recipe.batch,
+        recipe=data.augmentation,
+        seed=rng.data.initial_seed(),
+        augment_seed=rng.augment.initial_seed(),
+        device=device if fabric is None else fabric.device,
+        rank=0 if fabric is None else fabric.global_rank,
+        world=1 if fabric is None else fabric.world_size,
+    )
+
+
+def _still(split: Split, config: TrainConfig, fabric: Fabric) -> Loader:
+    """Return a loader that neither shuffles nor augments."""
+    world = fabric.world_size
+    batch = max(config.eval_batch // world, 1) * world
+    return Loader(split, batch=batch, train=False, device=fabric.device, rank=fabric.global_rank, world=world)
+
+
+def _sparsify(network: nn.Module, config: TrainConfig, data: Dataset, rng: Generators, device: torch.device) -> None:
+    # Scores see whole batches on every rank, so that the masks do not depend on how many ranks there are.
+    whole = _training_loader(config, data, rng, None, device)
+    sparsify(
+        network,
+        config.density,
+        distribution=config.distribution,
+        scheme=config.scheme,
+        batch=list(islice(whole.epoch(0), config.score_batches)),
+        exclude=config.exclude,
+        gain=config.recipe.gain,
+        bias_std=config.recipe.bias_std,
+        floor=config.floor,
+        generator=rng.mask,
+        **config.options,
+    )
+
+
+def _rewirer(
+    config: TrainConfig, network: nn.Module, optimizer: torch.optim.Optimizer, steps: int, rng: Generators
+) -> Rewirer | None:
+    if config.dynamic is None:
+        return None
+    method = dict(DYNAMICS[config.dynamic])
+    if config.until is not None:
+        method["until"] = config.until
+    return Rewirer(
+        network,
+        optimizer,
+        every=config.every,
+        fraction=config.fraction,
+        steps=config.recipe.epochs * steps,
+        generator=rng.rewire,
+        **method,
+    )
+
+
+def _for_many_ranks(network: nn.Module, fabric: Fabric) -> nn.Module:
+    """Let batch normalisation see the whole batch where several GPUs share it (torch has no such layer for CPUs)."""
+    if fabric.world_size > 1 and fabric.device.type == "cuda":
+        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    return network

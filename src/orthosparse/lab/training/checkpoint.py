@@ -1,0 +1,104 @@
+"""Checkpoints that survive a kill at any moment: safetensors and a JSON that vouches for them, two generations kept."""
+
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+
+from orthosparse.lab.training.trees import flatten, unflatten
+
+_log = logging.getLogger(__name__)
+_KEPT = 2
+_FORMAT = 1
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file so that, whatever happens, either the old content or the whole new one is there."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name too
+    finally:
+        os.close(folder)
+
+
+def save(folder: Path, steps: int, tree: Any) -> Path:
+    """Write `tree` (see `trees.flatten`) as the checkpoint after `steps` steps, and drop all but the newest two.
+
+    Its tensors lie on the CPU and share no memory. They are written first; the JSON comes second and holds their hash
+    and its own seal: a checkpoint exists once its JSON does.
+    """
+    tensors, plain = flatten(tree)
+    data = safetensors.torch.save({path: tensor.contiguous() for path, tensor in tensors.items()})
+    path = folder / f"checkpoint-{steps:09d}.json"
+    body = {"format": _FORMAT, "steps": steps, "sha256": hashlib.sha256(data).hexdigest(), "state": plain}
+    write_durably(path.with_suffix(".safetensors"), data)
+    write_durably(path, json.dumps({**body, "seal": _seal(body)}).encode())
+    for old in _generations(folder)[_KEPT:]:
+        old.unlink()
+        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    return path
+
+
+def load(folder: Path) -> Any | None:
+    """Return the tree of the newest whole checkpoint in `folder`, or None where there is none.
+
+    A damaged one is reported in the log, set aside under another name, and the one before it is used.
+
+    Raises:
+        ValueError: there are checkpoints, and all of them are damaged.
+    """
+    found = _generations(folder)
+    for path in found:
+        try:
+            return _read(path)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            _log.warning("%s is damaged (%s); trying the checkpoint before it", path, error)
+            path.replace(path.with_suffix(".json.damaged"))
+    if found:
+        raise ValueError(f"{folder}: every checkpoint in it is damaged; start again without --resume in a new folder")
+    return None
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether `folder` holds a checkpoint, whole or damaged."""
+    return bool(_generations(folder))
+
+
+def tidy(folder: Path) -> None:
+    """Remove what writes that never ended have left: drafts, and tensors without their JSON."""
+    for draft in folder.glob(".*.tmp"):
+        draft.unlink()
+    for tensors in folder.glob("checkpoint-*.safetensors"):
+        if not tensors.with_suffix(".json").exists() and not tensors.with_suffix(".json.damaged").exists():
+            tensors.unlink()
+
+
+def _generations(folder: Path) -> list[Path]:
+    return sorted(folder.glob("checkpoint-*.json"), reverse=True)
+
+
+def _read(path: Path) -> Any:
+    record = json.loads(path.read_bytes())
+    if not isinstance(record, dict) or record.pop("seal", None) != _seal(record):
+        raise ValueError("its JSON does not match its seal")
+    if record["format"] != _FORMAT:
+        raise ValueError(f"its format is {record['format']}; this version reads {_FORMAT}")
+    data = path.with_suffix(".safetensors").read_bytes()
+    if hashlib.sha256(data).hexdigest() != record["sha256"]:
+        raise ValueError("its tensors do not match their hash")
+    return unflatten(safetensors.torch.load(data), record["state"])
+
+
+def _seal(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,97 @@
+"""Where a run takes place: the device, its arithmetic, and how many processes share the work."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+from torch import nn
+
+STRATEGIES = ("auto", "ddp", "fsdp")
+_FABRIC_PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp64": "64-true"}
+
+
+def launch(*, device: str = "auto", devices: int = 1, strategy: str = "auto", precision: str = "tf32") -> Fabric:
+    """Return Fabric, launched: on this process alone, on `devices` processes, or on those torchrun has started.
+
+    Under ``torchrun`` and ``fabric run`` the number of processes is theirs and `devices` is not read.
+
+    Raises:
+        ValueError: an unknown device or strategy, or a GPU where there is none.
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy: expected one of {', '.join(STRATEGIES)}; got {strategy!r}")
+    kind, chosen = _device(device, devices)
+    nodes = 1
+    if torch.distributed.is_available() and torch.distributed.is_torchelastic_launched():
+        chosen = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // chosen
+    processes = nodes * (chosen if isinstance(chosen, int) else len(chosen))
+    fabric = Fabric(
+        accelerator=kind,
+        devices=chosen,
+        num_nodes=nodes,
+        strategy=_strategy(strategy, processes),
+        precision=_FABRIC_PRECISION[precision],  # type: ignore[arg-type]
+    )
+    fabric.launch()
+    return fabric
+
+
+def _device(device: str, devices: int) -> tuple[str, int | list[int]]:
+    """Return Fabric's accelerator and devices."""
+    kind, _, index = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (index and (kind != "cuda" or not index.isdigit())):
+        raise ValueError(f"device: expected auto, cpu, cuda or cuda:INDEX; got {device!r}")
+    if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
+        raise ValueError(f"devices: expected a positive integer; got {devices!r}")
+    found = torch.cuda.device_count()
+    if kind == "auto":
+        kind = "cuda" if found else "cpu"
+    if kind == "cuda":
+        if not found:
+            raise ValueError(f"device: expected cpu, as torch {torch.__version__} sees no CUDA GPU; got {device!r}")
+        if int(index or 0) >= found or devices > found:
+            raise ValueError(f"device: expected one of the {found} GPUs here; got {device!r} with devices={devices}")
+    return kind, [int(index)] if index else devices
+
+
+def _strategy(strategy: str, processes: int) -> Any:
+    if strategy == "fsdp":
+        return ModelParallelStrategy(parallelize_fn=_shard, data_parallel_size=processes, tensor_parallel_size=1)
+    return "ddp" if strategy == "ddp" or processes > 1 else "auto"
+
+
+def _shard(model: nn.Module, mesh: Any) -> nn.Module:
+    """Shard the blocks of a model, then what is left of it."""
+    from torch.distributed.fsdp import fully_shard
+
+    shard = partial(fully_shard, mesh=mesh["data_parallel"])
+    for module in list(model.modules()):
+        if isinstance(module, nn.ModuleList | nn.Sequential):
+            for block in module.children():
+                if len(list(block.parameters())) > 1:
+                    shard(block)
+    shard(model)
+    return model
+
+
+@contextmanager
+def arithmetic(precision: str, *, deterministic: bool = False) -> Iterator[None]:
+    """Set how float32 products are computed on a GPU inside the block, and restore it afterwards.
+
+    Args:
+        deterministic: take cuDNN's repeatable algorithms instead of trying out the fastest.
+    """
+    cudnn, matmul, conv = torch.backends.cudnn, torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    before = matmul.fp32_precision, conv.fp32_precision, cudnn.benchmark, cudnn.deterministic
+    matmul.fp32_precision = conv.fp32_precision = "ieee" if precision in ("fp32", "fp64") else "tf32"
+    cudnn.benchmark, cudnn.deterministic = not deterministic, deterministic
+    try:
+        yield
+    finally:
+        matmul.fp32_precision, conv.fp32_precision, cudnn.benchmark, cudnn.deterministic = before

@@ -1,0 +1,78 @@
+"""A bar that shows how far training has come: loss, accuracy, images a second and the time left."""
+
+from time import monotonic
+from typing import Any
+
+from orthosparse.lab.training.callbacks import Callback, Verify
+from orthosparse.lab.training.state import State
+
+_PAUSE = 0.5  # seconds between looks at the device
+
+
+class Progress(Callback):
+    """Draws one bar for the whole run on rank 0, on a terminal; elsewhere a line for each epoch.
+
+    Args:
+        console: a `rich.console.Console`; None is stderr.
+    """
+
+    def __init__(self, console: Any = None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.console = console or Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
+        self._task: Any = None
+        self._looked = (0.0, 0)
+
+    def on_start(self, state: State) -> None:
+        """Begin where the run begins."""
+        if not state.fabric.is_global_zero:
+            return
+        steps = len(state.loader) * state.recipe.epochs
+        self._task = self._bar.add_task("", total=steps, completed=state.steps_done, epoch=state.epoch + 1, figures="")
+        self._looked = (monotonic(), state.steps_done)
+        if self.console.is_terminal:
+            self._bar.start()
+
+    def on_step(self, state: State, verify: Verify) -> None:
+        """Move on, twice a second; on one process the figures are the epoch's so far."""
+        if self._task is None or monotonic() - self._looked[0] < _PAUSE or not self.console.is_terminal:
+            return
+        figures = ""
+        if state.fabric.world_size == 1:
+            loss, _, right = verify().mean(1).tolist()
+            figures = f"loss {loss:.4f}  accuracy {100 * right / state.loader.batch:.2f} %  "
+        self._show(state, figures + f"{self._speed(state):,.0f} images/s")
+
+    def on_epoch(self, state: State, metrics: dict[str, float]) -> None:
+        """Write the epoch's figures down."""
+        if self._task is None:
+            return
+        line = f"epoch {metrics['epoch']:3.0f}  loss {metrics['loss']:.4f}  accuracy {100 * metrics['accuracy']:.2f} %"
+        if "validation_accuracy" in metrics:
+            line += f"  validation {100 * metrics['validation_accuracy']:.2f} %"
+        self.console.print(f"{line}  {self._speed(state):,.0f} images/s", highlight=False)
+        self._show(state, "")
+
+    def on_end(self, state: State) -> None:
+        """Leave the terminal as it was."""
+        del state  # nothing more to show
+        if self._task is not None:
+            self._bar.stop()
+
+    def _speed(self, state: State) -> float:
+        now, steps = monotonic(), state.steps_done
+        since, before = self._looked
+        self._looked = (now, steps)
+        return (steps - before) * state.loader.batch / max(now - since, 1e-9)
+
+    def _show(self, state: State, figures: str) -> None:
+        self._bar.update(self._task, completed=state.steps_done, epoch=state.epoch + 1, figures=figures)

@@ -1,0 +1,53 @@
+"""Where a result comes from: commit, versions and machine."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PACKAGES = ("orthosparse", "torch", "numpy", "scipy", "lightning-fabric", "timm")
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Return commit, versions, device and date, in plain values."""
+    return {
+        "commit": commit(),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def commit() -> str | None:
+    """Return the commit of the checkout this file lies in, ``+changes`` when files differ from it; None outside of one.
+
+    The variable ORTHOSPARSE_COMMIT answers instead where it is set: for a copy without its history.
+    """
+    if given := os.environ.get("ORTHOSPARSE_COMMIT"):
+        return given
+    here = Path(__file__).resolve()
+    if _git("ls-files", "--error-unmatch", here.name, folder=here.parent) is None:
+        return None  # installed, or inside somebody else's checkout
+    head = _git("rev-parse", "HEAD", folder=here.parent)
+    changed = _git("status", "--porcelain", "--untracked-files=no", folder=here.parent)
+    return f"{head}+changes" if head and changed else head
+
+
+def _git(*arguments: str, folder: Path) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:  # no git here
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

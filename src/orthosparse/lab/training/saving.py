@@ -1,0 +1,84 @@
+"""Writes checkpoints while a network trains, and finds the one to go on from."""
+
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from lightning_fabric import Fabric
+
+from orthosparse.lab.training.callbacks import Callback, Verify
+from orthosparse.lab.training.checkpoint import load, save, tidy
+from orthosparse.lab.training.snapshot import take
+from orthosparse.lab.training.state import State
+from orthosparse.lab.training.trees import copied
+
+
+class Saving(Callback):
+    """Saves the state in `folder`: every so many steps, and when the last checkpoint is old.
+
+    Args:
+        settings: what the run was asked for, in plain values; a resumed run must have been asked for the same.
+        every: steps between checkpoints; 0 for none within an epoch.
+        seconds: the age at which a checkpoint is replaced: by the clock of rank 0, so on many ranks at the end of an
+            epoch only. The last epoch always ends with one.
+    """
+
+    def __init__(self, folder: Path, settings: dict[str, Any], *, every: int = 0, seconds: float = 60.0) -> None:
+        self.folder, self.settings, self.every, self.seconds = folder, settings, every, seconds
+        self._last = monotonic()
+
+    def on_step(self, state: State, verify: Verify) -> None:
+        """Save if it is time; a state that is not finite is never saved."""
+        old = state.fabric.world_size == 1 and monotonic() - self._last >= self.seconds
+        if old or (self.every and state.steps_done % self.every == 0):
+            verify()
+            self._save(state)
+
+    def on_epoch(self, state: State, metrics: dict[str, float]) -> None:
+        """Save if the last checkpoint is old, or if this was the last epoch."""
+        del metrics  # part of the state
+        due = monotonic() - self._last >= self.seconds or state.epoch == state.recipe.epochs
+        if state.fabric.broadcast(due):  # rank 0's clock decides for all
+            self._save(state)
+
+    def _save(self, state: State) -> None:
+        tree = copied({"settings": self.settings, **take(state)}, "cpu")  # by every rank: shards are gathered
+        if state.fabric.is_global_zero:
+            save(self.folder, state.steps_done, tree)
+        self._last = monotonic()
+
+
+def last_checkpoint(fabric: Fabric, folder: Path) -> Any | None:
+    """Return the tree of the newest whole checkpoint in `folder` to every rank, or None where there is none.
+
+    Raises:
+        ValueError: all of them are damaged.
+    """
+    tree = None
+    if fabric.is_global_zero:
+        tidy(folder)
+        tree = load(folder)  # sets damaged ones aside, before the others look
+    fabric.barrier()
+    return tree if fabric.is_global_zero else load(folder)
+
+
+def check_same(saved: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Raise a ValueError that names every setting in which two runs differ.
+
+    Example:
+        >>> check_same({"recipe": {"lr": 0.1}, "seed": 1}, {"recipe": {"lr": 0.2}, "seed": 1})
+        Traceback (most recent call last):
+        ...
+        ValueError: resume: expected the settings of the checkpoint; they differ in recipe.lr (0.1 there, 0.2 here)
+    """
+    there, here = dict(_leaves(saved)), dict(_leaves(asked))
+    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    if names:
+        listed = ", ".join(f"{name} ({there.get(name)!r} there, {here.get(name)!r} here)" for name in names)
+        raise ValueError(f"resume: expected the settings of the checkpoint; they differ in {listed}")
+
+
+def _leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
+    if not isinstance(tree, dict):
+        return [(path, list(tree) if isinstance(tree, tuple) else tree)]
+    return [leaf for key, value in tree.items() for leaf in _leaves(value, f"{path}.{key}" if path else str(key))]

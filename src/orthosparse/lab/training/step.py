@@ -1,0 +1,45 @@
+"""One optimizer step: gradients of a batch, and the update they make."""
+
+import torch
+from torch import Tensor
+
+from orthosparse.lab.training.mixing import mix
+from orthosparse.lab.training.objective import hits
+from orthosparse.lab.training.state import State
+
+
+def gradients(state: State, images: Tensor, labels: Tensor, count: int) -> None:
+    """Fill the gradients of the mean loss over a batch of `count`, of which this rank holds `images`; tally it."""
+    state.optimizer.zero_grad(set_to_none=True)
+    world = state.fabric.world_size
+    parts = list(zip(images.chunk(state.recipe.accumulate), labels.chunk(state.recipe.accumulate), strict=True))
+    losses, right = [], []
+    for index, (x, y) in enumerate(parts):
+        waiting = world > 1 and index < len(parts) - 1
+        with state.fabric.no_backward_sync(state.model, enabled=waiting):  # type: ignore[arg-type]
+            logits = state.model(x)
+            share = state.objective(logits, y) / count
+            # Ranks average their gradients; the shares of the loss are meant to add up.
+            state.fabric.backward(share * world if world > 1 else share)
+        losses.append(share.detach())
+        right.append(hits(logits.detach(), y))
+    state.tally.add(torch.stack(losses).sum(), gradient_norm(state), torch.stack(right).sum())
+
+
+def gradient_norm(state: State) -> Tensor:
+    """Return the norm of all gradients together, and clip them to the recipe's limit where it has one."""
+    parameters = [p for group in state.optimizer.param_groups for p in group["params"] if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
+    if state.recipe.clip:
+        torch.nn.utils.clip_grads_with_norm_(parameters, state.recipe.clip, norm)
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # sharded: each rank knows its part
+
+
+def prepared(state: State, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the batch as it goes into the network: laid out, and mixed with itself where the recipe says so."""
+    recipe = state.recipe
+    if recipe.mixup or recipe.cutmix:
+        shares = {"mixup": recipe.mixup, "cutmix": recipe.cutmix}
+        place = (state.epoch, state.step, state.fabric.global_rank)
+        images, labels = mix(images, labels, state.classes, **shares, seed=state.seed, place=place)
+    return state.laid_out(images), labels

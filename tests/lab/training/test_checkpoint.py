@@ -1,0 +1,129 @@
+import json
+import logging
+
+import pytest
+import torch
+
+from orthosparse.lab.training import checkpoint
+from orthosparse.lab.training.checkpoint import has_checkpoint, load, save, tidy, write_durably
+
+
+def _tree(value):
+    return {"model": {"weight": torch.full((4, 4), float(value)), "mask": torch.eye(4).bool()}, "step": value}
+
+
+def _same(tree, value):
+    return tree["step"] == value and torch.equal(tree["model"]["weight"], torch.full((4, 4), float(value)))
+
+
+def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, generator):
+    tree = {
+        "x": torch.randn(3, generator=generator),
+        "h": torch.randn(2, generator=generator).bfloat16(),
+        "t": (1, None),
+    }
+    tree["mask"] = torch.tensor([True, False])
+    save(tmp_path, 3, tree)
+    back = load(tmp_path)
+    assert back["t"] == (1, None)
+    assert all(torch.equal(back[name], tree[name]) for name in ("x", "h", "mask"))
+
+
+def test_an_empty_folder_and_a_missing_one_hold_none(tmp_path):
+    assert load(tmp_path) is None
+    assert load(tmp_path / "nowhere") is None
+    assert not has_checkpoint(tmp_path)
+
+
+def test_the_newest_two_generations_are_kept(tmp_path):
+    for steps in (5, 10, 200, 1000):
+        save(tmp_path, steps, _tree(steps))
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == [
+        "checkpoint-000000200.json",
+        "checkpoint-000001000.json",
+    ]
+    assert len(list(tmp_path.iterdir())) == 4
+    assert _same(load(tmp_path), 1000)
+
+
+def _truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("damage", [_truncate, _flip, lambda path: path.write_bytes(b""), lambda path: path.unlink()])
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(tmp_path, caplog, damage, suffix):
+    save(tmp_path, 1, _tree(1))
+    newest = save(tmp_path, 2, _tree(2))
+    damage(newest.with_suffix(suffix))
+    with caplog.at_level(logging.WARNING):
+        assert _same(load(tmp_path), 1)
+    missing = suffix == ".json" and not newest.exists() and not caplog.records  # no JSON: it was never there
+    assert missing or "checkpoint-000000002.json is damaged" in caplog.text
+    caplog.clear()
+    assert _same(load(tmp_path), 1)
+    assert not caplog.records  # said once
+
+
+def test_a_changed_number_in_the_json_is_noticed(tmp_path, caplog):
+    save(tmp_path, 1, _tree(1))
+    path = save(tmp_path, 2, _tree(2))
+    record = json.loads(path.read_text())
+    record["state"]["step"] = 7
+    path.write_text(json.dumps(record))
+    assert _same(load(tmp_path), 1)
+    assert "seal" in caplog.text
+
+
+def test_only_damaged_checkpoints_are_an_error(tmp_path, caplog):
+    _truncate(save(tmp_path, 1, _tree(1)))
+    with pytest.raises(ValueError, match="every checkpoint in it is damaged"):
+        load(tmp_path)
+    assert caplog.records
+
+
+def test_a_later_generation_replaces_a_damaged_one_of_the_same_step(tmp_path, caplog):
+    save(tmp_path, 1, _tree(1))
+    _flip(save(tmp_path, 2, _tree(2)).with_suffix(".safetensors"))
+    assert _same(load(tmp_path), 1)
+    save(tmp_path, 2, _tree(2))
+    assert _same(load(tmp_path), 2)
+
+
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_a_write_that_never_ends_leaves_the_old_file(tmp_path, monkeypatch, moment):
+    path = tmp_path / "file"
+    write_durably(path, b"old")
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint.os, "fsync", die) if moment == "fsync" else monkeypatch.setattr(
+        checkpoint.Path, "replace", die
+    )
+    with pytest.raises(KeyboardInterrupt):
+        write_durably(path, b"new content")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"old"
+    tidy(tmp_path)
+    assert [left.name for left in tmp_path.iterdir()] == ["file"]
+
+
+def test_nothing_in_a_checkpoint_is_a_pickle(tmp_path):
+    path = save(tmp_path, 1, _tree(1))
+    header = path.with_suffix(".safetensors").read_bytes()
+    assert header[8:9] == b"{"  # safetensors: eight bytes of length, then JSON
+    json.loads(path.read_bytes())
+
+
+def test_tensors_without_their_json_are_tidied_away(tmp_path):
+    kept = save(tmp_path, 1, _tree(1))
+    save(tmp_path, 2, _tree(2)).unlink()
+    tidy(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [kept.name, kept.with_suffix(".safetensors").name]
