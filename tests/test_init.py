@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from orthosparse import givens
+from orthosparse import _init_dense, givens
 from orthosparse.init import (
     conv_orthogonal_,
     delta_orthogonal_,
@@ -408,6 +408,18 @@ def test_a_dense_kernel_uses_every_tap(sides):
     weight, _ = filled(conv_orthogonal_, (32, 24, *sides))
     taps = weight.flatten(2).norm(dim=(0, 1))
     assert taps.min() > 0.1 * taps.max()
+
+
+def test_projections_project_and_keep_each_direction_by_a_fair_coin():
+    ranks = []
+    for seed in range(100):
+        projections = _init_dense.projections(3, 4, generator=seeded(seed))
+        torch.testing.assert_close(projections @ projections, projections)
+        torch.testing.assert_close(projections.mT, projections)
+        ranks += projections.diagonal(dim1=1, dim2=2).sum(1).round().int().tolist()
+    # Binomial(4, 1/2): mean 2, deviation 1, so .058 for the mean of 300.
+    assert abs(sum(ranks) / len(ranks) - 2) < 4 * 0.058
+    assert set(ranks) == {0, 1, 2, 3, 4}
 
 
 def test_projections_are_fresh_at_every_step():
