@@ -4,8 +4,8 @@ from pathlib import Path
 
 
 def advice(name: str, root: Path) -> str:
-    """Return the command that fetches the set, or verifies what is there."""
-    return f"`orthosparse data {name} --root {root}` fetches and verifies it"
+    """Return the command that brings the set."""
+    return f"`orthosparse data {name} --root {root}` fetches it, or says how to get it"
 
 
 def first_existing(name: str, root: Path, candidates: list[Path]) -> Path:

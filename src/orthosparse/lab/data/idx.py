@@ -15,12 +15,12 @@ _UNSIGNED_BYTE = 8
 
 
 def mnist(root: Path, *, validation: bool = True) -> Dataset:
-    """Return MNIST from ``root/MNIST/raw`` or ``root/MNIST``."""
+    """Return MNIST from ``root/MNIST/raw``."""
     return _idx_set("mnist", root, "MNIST", Normalisation((0.1307,), (0.3081,)), validation)
 
 
 def fashion_mnist(root: Path, *, validation: bool = True) -> Dataset:
-    """Return Fashion-MNIST from ``root/FashionMNIST/raw`` or ``root/FashionMNIST``."""
+    """Return Fashion-MNIST from ``root/FashionMNIST/raw``."""
     return _idx_set("fashion_mnist", root, "FashionMNIST", Normalisation((0.2860,), (0.3530,)), validation)
 
 
@@ -40,8 +40,7 @@ def _idx_set(name: str, root: Path, folder: str, normalisation: Normalisation, v
 
 
 def _read(name: str, root: Path, folder: str, file: str, dims: int) -> torch.Tensor:
-    places = [root / folder / "raw", root / folder]
-    path = first_existing(name, root, [place / f"{file}{end}" for place in places for end in ("", ".gz")])
+    path = first_existing(name, root, [root / folder / "raw" / f"{file}{end}" for end in ("", ".gz")])
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
