@@ -88,7 +88,8 @@ class MaskedTensor(parametrize.ParametrizationList):
         for hook in self._load_state_dict_pre_hooks.values():  # FSDP2's turn the parameter into its shards
             hook(state, prefix, *rest)
         value, mask = state[f"{prefix}original"].detach(), state[f"{prefix}0.mask"]
-        value = torch.where(~shard_like(mask.to(value.device), value), 0, value)
+        if not self.holder.lost:
+            value = torch.where(~shard_like(mask.to(value.device), value), 0, value)
         state[f"{prefix}original"] = shard_like(value, self.original)
         super()._load_from_state_dict(state, prefix, *rest)
 
@@ -123,9 +124,10 @@ def put_mask(module: nn.Module, tensor: str, mask: Mask) -> MaskedTensor:
     module._parameters[tensor] = nn.Parameter(torch.empty(()))
     parametrize.register_parametrization(module, tensor, nn.Identity(), unsafe=True)
     if first and isinstance(module, nn.RNNBase):
-        type(module).__deepcopy__ = partial(_copied, type(module).__deepcopy__)  # type: ignore[attr-defined]
-    masked = MaskedTensor(mask, original, order).train(module.training)
+        type(module).__deepcopy__ = _copier(type(module).__deepcopy__)  # type: ignore[attr-defined]
+    masked = MaskedTensor(mask, original, order)
     _table(module)[tensor] = masked
+    _table(module).train(module.training)
     setattr(type(module), f"{tensor}_mask", property(lambda self: self.parametrizations[tensor].holder.mask))
     masked.handles = [
         module.register_state_dict_post_hook(partial(_save, tensor=tensor)),
@@ -174,12 +176,16 @@ def _renewed(cls: type, *, without: tuple[str, ...] = (), bare: bool = False) ->
     return type(cls.__name__.replace("Parametrized", "") if bare else cls.__name__, bases, own)
 
 
-def _copied(copy: Callable[..., nn.Module], module: nn.RNNBase, memo: dict[int, Any]) -> nn.Module:
+def _copier(copy: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     """Deep copies of recurrent layers: their cache holds computed tensors, which cannot be copied."""
-    masked = dict(masked_tensors(module))
-    names = module._flat_weights_names
-    module._flat_weights = [masked[n].original if n in masked else getattr(module, n) for n in names]
-    return copy(module, memo)
+
+    def deepcopy(module: nn.RNNBase, memo: dict[int, Any]) -> nn.Module:
+        masked = dict(masked_tensors(module))
+        names = module._flat_weights_names
+        module._flat_weights = [masked[n].original if n in masked else module._parameters[n] for n in names]
+        return copy(module, memo)
+
+    return deepcopy
 
 
 def _save(module: nn.Module, state: dict[str, Any], prefix: str, _: Any, *, tensor: str) -> None:

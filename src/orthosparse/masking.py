@@ -134,8 +134,8 @@ def bake(model: nn.Module) -> None:
     """
     model = unwrapped(model)
     places = masked_places_of(model)
-    for name, masked in masked_layers(model).items():
-        if len(masked) > 1:
+    for name in places:
+        if any(len(dict(masked_tensors(module))[tensor]) > 1 for module, tensor in places[name]):
             raise ValueError(f"model: {name!r} has another parametrization after its mask; remove that first")
     reshard(model)
     for place in [place for found in places.values() for place in found]:
