@@ -116,5 +116,5 @@ def test_a_pickle_that_would_run_code_is_refused_and_nothing_runs(tmp_path):
 
 def test_a_pickle_of_something_else_is_refused(tmp_path):
     write_python(tmp_path / "cifar-10-batches-py", "data_batch_1", records("test_batch")[:, 1:].copy(), fine_labels=[])
-    with pytest.raises(ValueError, match="data_batch_1: .*no dictionary with data and labels"):
+    with pytest.raises(ValueError, match=r"data_batch_1: .*no dictionary with data and labels"):
         load("cifar10", tmp_path)

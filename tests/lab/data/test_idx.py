@@ -36,7 +36,7 @@ def test_raw_and_gzipped_files_hold_the_same(root):
 
 
 def test_fashion_mnist_has_its_own_folder_and_normalisation(root):
-    with pytest.raises(FileNotFoundError, match="fashion_mnist: expected .*FashionMNIST"):
+    with pytest.raises(FileNotFoundError, match=r"fashion_mnist: expected .*FashionMNIST"):
         load("fashion_mnist", root)
     (root / "MNIST").rename(root / "FashionMNIST")
     found = load("fashion_mnist", root)
@@ -68,10 +68,10 @@ def test_a_truncated_gzip_is_named(root):
 
 def test_images_and_labels_have_to_agree(root):
     damage(root, struct.pack(">4i", 2051, 399, 28, 28) + original()[16 : 16 + 399 * 784])
-    with pytest.raises(ValueError, match="expected 28 x 28 train images with a label .*399.*400 labels"):
+    with pytest.raises(ValueError, match=r"expected 28 x 28 train images with a label .*399.*400 labels"):
         load("mnist", root)
     damage(root, original())
     labels = root / "MNIST/raw/train-labels-idx1-ubyte"
     labels.write_bytes(struct.pack(">2i", 2049, 400) + bytes([10] * 400))
-    with pytest.raises(ValueError, match="label from 0 to 9 .*labels up to 10"):
+    with pytest.raises(ValueError, match=r"label from 0 to 9 .*labels up to 10"):
         load("mnist", root)

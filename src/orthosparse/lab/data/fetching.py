@@ -13,7 +13,7 @@ from orthosparse.lab.data.download import Report, download
 from orthosparse.lab.data.sources import Download, Source, problems
 
 # Called with the name of a file that is about to be fetched; returns who is told how far it is.
-Announce = Callable[[str], Report]
+Announce = Callable[[str], Report | None]
 
 
 def fetch(source: Source, root: Path, announce: Announce) -> bool:

@@ -1,0 +1,199 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from orthosparse.lab.data import Augmentation, Files, Loader, Normalisation, Split, load
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+CROP_FLIP = Augmentation(pad=4, flip=True)
+ALL = Augmentation(pad=2, hue=0.05, saturation=0.05, flip=True, rotation=10)
+RECIPES = pytest.mark.parametrize("recipe", [None, CROP_FLIP, Augmentation(pad=3, pad_mode="zero"), ALL])
+
+
+@pytest.fixture(scope="module")
+def cifar():
+    return load("cifar10", FIXTURES)
+
+
+def batches(split, epoch=0, start=0, **options):
+    return list(Loader(split, **{"batch": 16, "seed": 1, **options}).epoch(epoch, start))
+
+
+def same(one, two):
+    return len(one) == len(two) and all(
+        torch.equal(a, b) for x, y in zip(one, two, strict=True) for a, b in zip(x, y, strict=True)
+    )
+
+
+def numbered(samples=50):
+    """Images whose pixels all hold their own number."""
+    labels = torch.arange(samples)
+    images = labels.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 2, 2)
+    return Split(images, labels, Normalisation((0.0,), (1.0,), unit=1.0))
+
+
+@RECIPES
+def test_an_epoch_resumed_at_any_step_gives_the_same_batches(cifar, recipe):
+    whole = batches(cifar.train, epoch=3, recipe=recipe)
+    for start in range(len(whole) + 1):
+        assert same(batches(cifar.train, epoch=3, start=start, recipe=recipe), whole[start:])
+
+
+@RECIPES
+def test_what_was_served_before_does_not_matter(cifar, recipe):
+    loader = Loader(cifar.train, batch=16, recipe=recipe, seed=1)
+    for epoch in (0, 1):
+        list(loader.epoch(epoch))
+    assert same(list(loader.epoch(5)), batches(cifar.train, epoch=5, recipe=recipe))
+
+
+def test_an_epoch_holds_every_sample_once_in_an_order_of_its_own():
+    split = numbered()
+    orders = [torch.cat([y for _, y in batches(split, epoch)]).tolist() for epoch in range(4)]
+    for order in orders:
+        assert sorted(order) == list(range(50))
+    assert len({tuple(order) for order in orders}) == 4
+    assert orders[0] != torch.cat([y for _, y in batches(split, 0, seed=2)]).tolist()
+
+
+def test_images_keep_their_labels(cifar):
+    for x, y in batches(numbered(), recipe=Augmentation(pad=1, flip=True)):
+        assert torch.equal(x[:, 0, 0, 0], y.float())
+
+
+def test_order_and_augmentation_have_seeds_of_their_own(cifar):
+    plain = batches(cifar.train)
+    augmented = batches(cifar.train, recipe=CROP_FLIP)
+    other = batches(cifar.train, recipe=CROP_FLIP, augment_seed=9)
+    for one, two, three in zip(plain, augmented, other, strict=True):
+        assert torch.equal(one[1], two[1])
+        assert torch.equal(one[1], three[1])
+    assert not torch.equal(augmented[0][0], other[0][0])
+
+
+@RECIPES
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_share_every_batch_of_one_process_and_nothing_is_seen_twice(cifar, recipe, world):
+    alone = batches(cifar.train, epoch=2, recipe=recipe)
+    shares = [batches(cifar.train, epoch=2, recipe=recipe, rank=rank, world=world) for rank in range(world)]
+    for step, (x, y) in enumerate(alone):
+        for rank in range(world):
+            assert torch.equal(shares[rank][step][0], x[rank::world])
+            assert torch.equal(shares[rank][step][1], y[rank::world])
+
+
+def test_short_last_batches_are_kept_or_dropped():
+    loader = Loader(numbered(), batch=16)
+    assert [len(y) for _, y in loader.epoch(0)] == [16, 16, 16, 2]
+    assert [loader.count(step) for step in range(len(loader))] == [16, 16, 16, 2]
+    assert len(Loader(numbered(), batch=16, drop_last=True)) == len(batches(numbered(), drop_last=True)) == 3
+    assert len(Loader(numbered(48), batch=16)) == 3
+    uneven = Loader(numbered(49), batch=16, world=2, rank=1)
+    assert [len(y) for _, y in uneven.epoch(0)] == [8, 8, 8, 0]
+    assert uneven.count(3) == 1
+
+
+def test_evaluation_neither_shuffles_nor_augments(cifar):
+    served = batches(cifar.test, train=False, recipe=ALL, epoch=7)
+    assert torch.equal(torch.cat([y for _, y in served]), cifar.test.labels)
+    assert same(served, batches(cifar.test, train=False))
+
+
+@RECIPES
+def test_buffers_of_any_kind_are_filled_with_the_same_batch(cifar, recipe):
+    loader = Loader(cifar.train, batch=20, recipe=recipe, seed=1)
+    for step, (x, y) in enumerate(loader.epoch(1)):
+        plain = torch.full((20, 3, 32, 32), 7.0)
+        half = torch.empty(20, 3, 32, 32, dtype=torch.bfloat16, memory_format=torch.channels_last)
+        labels = torch.full((20,), -1)
+        assert loader.batch_into(plain, labels, 1, step) == len(y)
+        assert torch.equal(plain[: len(y)], x)
+        assert torch.equal(labels[: len(y)], y)
+        assert bool((plain[len(y) :] == 7).all())
+        loader.batch_into(half, labels, 1, step)
+        assert torch.equal(half[: len(y)], x.bfloat16())
+
+
+def test_a_share_copied_into_static_tensors_gathers_the_same_batch(cifar):
+    loader = Loader(cifar.train, batch=16, recipe=ALL, seed=1)
+    (x, y), *_ = loader.epoch(0)
+    share = loader.share(0, 0)
+    static = type(share)(torch.empty_like(share.moves).copy_(share.moves), share.tints.clone())
+    out = torch.empty(16, 3, 32, 32)
+    images, labels = loader.gather(static, out=out)
+    assert images.data_ptr() == out.data_ptr()
+    assert torch.equal(out, x)
+    assert torch.equal(labels, y)
+    assert torch.equal(loader.indices(0)[:16], share.moves[:, 0])
+
+
+def test_no_global_generator_is_read(cifar):
+    before = torch.get_rng_state()
+    batches(cifar.train, recipe=ALL)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.gpu
+@RECIPES
+def test_the_gpu_gets_the_bits_of_the_cpu(cifar, recipe):
+    here, there = (batches(cifar.train, epoch=1, recipe=recipe, device=device) for device in ("cpu", "cuda"))
+    for (x, y), (far, labels) in zip(here, there, strict=True):
+        assert torch.equal(y, labels.cpu())
+        if recipe is ALL:  # sines and tints round as the device does
+            assert ((x - far.cpu()).abs() < 1e-4).float().mean() > 0.999
+        else:
+            assert torch.equal(x, far.cpu())
+
+
+@pytest.mark.gpu
+def test_a_captured_graph_gathers_new_batches(cifar):
+    loader = Loader(cifar.train, batch=16, recipe=CROP_FLIP, seed=1, device="cuda")
+    share = loader.share(0, 0)
+    static, out = type(share)(share.moves.clone()), torch.empty(16, 3, 32, 32, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loader.gather(static, out=out)
+    for step, (x, _) in enumerate(loader.epoch(0)):
+        if len(x) == 16:
+            static.moves.copy_(loader.share(0, step).moves)
+            graph.replay()
+            assert torch.equal(out, x)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch": 0}, r"batch: expected a multiple of world \(1\), all ranks together; got 0"),
+        ({"batch": 15, "world": 2}, r"batch: expected a multiple of world \(2\).*got 15"),
+        ({"world": 0}, r"batch: expected a multiple of world \(0\)"),
+        ({"rank": 2, "world": 2}, "rank: expected one from 0 to 1; got 2"),
+        ({"recipe": Augmentation(resized_crop=True)}, "recipe: expected no resized_crop for images in memory"),
+        ({"recipe": Augmentation(pad=32)}, "recipe: expected a reflected pad below the image's side; got 32"),
+    ],
+)
+def test_loaders_that_cannot_be_are_refused(cifar, options, message):
+    with pytest.raises(ValueError, match=message):
+        Loader(cifar.train, **{"batch": 16, **options})
+
+
+def test_steps_outside_the_epoch_are_refused(cifar):
+    loader = Loader(cifar.train, batch=16)
+    with pytest.raises(ValueError, match="start: expected a step from 0 to 5; got 6"):
+        list(loader.epoch(0, 6))
+    with pytest.raises(ValueError, match="step: expected one from 0 to 4; got 5"):
+        loader.share(0, 5)
+
+
+def test_recipes_and_splits_that_cannot_be_are_refused(cifar):
+    with pytest.raises(ValueError, match="pad_mode: expected reflect or zero; got 'edge'"):
+        Augmentation(pad_mode="edge")
+    with pytest.raises(ValueError, match="rotation: expected at least 0; got -1"):
+        Augmentation(rotation=-1)
+    with pytest.raises(ValueError, match="labels: expected one for each of 72 images; got 71"):
+        Split(cifar.train.images, cifar.train.labels[1:], cifar.normalisation)
+    files = Split(Files((Path("a.png"),), 8), torch.zeros(1, dtype=torch.int64), cifar.normalisation)
+    with pytest.raises(ValueError, match="recipe: expected resized_crop and flip alone for images in files"):
+        Loader(files, batch=1, recipe=CROP_FLIP)
+    with pytest.raises(TypeError, match="gather: expected images in memory"):
+        Loader(files, batch=1).gather(Loader(files, batch=1).share(0, 0))
