@@ -1,1 +1,41 @@
-"""Placeholder."""
+"""Distributions say how many weights each layer may keep, and, where they score weights, which.
+
+Every member has one signature::
+
+    name(model, density, *, layers=None, batch=None, loss=None, generator=None, **own) -> Masks
+
+Of the weights of `layers` (by default those `find_layers` finds), exactly ``round(density * weights)`` are kept;
+`dense_ends` alone means the layers between its ends. Masks are bool tensors on the device of their layer. `batch` is
+``(inputs, targets)`` or an iterable of such pairs, where inputs are a tensor, a mapping of keyword arguments or, inside
+an iterable, a tuple of positional ones. `loss` is called as ``loss(outputs, targets)``, cross-entropy by default.
+
+The model is as before afterwards, also when a member raises: weights, gradients, buffers, modes, hooks, and the global
+generators. A member that draws (masks, dropout) takes its numbers from `generator`, or a fresh seed without one.
+"""
+
+from collections.abc import Callable
+
+from orthosparse.distributions.dense_ends import dense_ends
+from orthosparse.distributions.er import er
+from orthosparse.distributions.erk import erk
+from orthosparse.distributions.grasp import grasp
+from orthosparse.distributions.magnitude import magnitude
+from orthosparse.distributions.snip import snip
+from orthosparse.distributions.snip_iterative import snip_iterative
+from orthosparse.distributions.synflow import synflow
+from orthosparse.distributions.uniform import uniform
+from orthosparse.mappings import Masks
+
+DISTRIBUTIONS: dict[str, Callable[..., Masks]] = {
+    "dense_ends": dense_ends,
+    "er": er,
+    "erk": erk,
+    "grasp": grasp,
+    "magnitude": magnitude,
+    "snip": snip,
+    "snip_iterative": snip_iterative,
+    "synflow": synflow,
+    "uniform": uniform,
+}
+
+__all__ = ["DISTRIBUTIONS", *DISTRIBUTIONS]

@@ -1,0 +1,71 @@
+"""The data a distribution looks at: one batch or many, checked before the model sees them."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+Batch: TypeAlias = tuple[Any, Any]
+_EXPECTED = "expected (inputs, targets), or an iterable of such pairs"
+
+
+def batches_of(batch: Any, model: nn.Module, asker: str) -> Iterator[Batch]:
+    """Return the pairs in `batch`: itself where its first item is a tensor or a mapping, else those it iterates over.
+
+    Raises:
+        TypeError: something that is neither.
+        ValueError: no data, or data on a device where the model has no parameter.
+    """
+    if batch is None:
+        raise ValueError(f"batch: {asker} looks at data; {_EXPECTED}; got None")
+    if not isinstance(batch, Iterable) or isinstance(batch, Tensor | Mapping | str):
+        raise TypeError(f"batch: {_EXPECTED}; got {type(batch).__name__}")
+    pairs = [batch] if _is_pair(batch) and isinstance(batch[0], Tensor | Mapping) else batch
+    return _checked(pairs, {parameter.device for parameter in model.parameters()})
+
+
+def _checked(pairs: Iterable[Any], devices: set[torch.device]) -> Iterator[Batch]:
+    pair = None
+    for number, pair in enumerate(pairs):
+        if not _is_pair(pair):
+            raise TypeError(f"batch: {_EXPECTED}; number {number} of them is {type(pair).__name__}")
+        inputs, targets = pair
+        for tensor in (*tensors_in(inputs), *([targets] if isinstance(targets, Tensor) else [])):
+            if tensor.device not in devices:
+                places = ", ".join(sorted(map(str, devices)))
+                raise ValueError(f"batch: expected tensors on {places}, where the model is; got one on {tensor.device}")
+        yield inputs, targets
+    if pair is None:
+        raise ValueError(f"batch: {_EXPECTED}; got none")
+
+
+def tensors_in(inputs: Any) -> list[Tensor]:
+    """Return the tensors among a model's inputs: one, a tuple of positional or a mapping of keyword arguments."""
+    if isinstance(inputs, Mapping):
+        inputs = tuple(inputs.values())
+    return [item for item in (inputs if isinstance(inputs, tuple | list) else [inputs]) if isinstance(item, Tensor)]
+
+
+def outputs_on(model: nn.Module, inputs: Any) -> Any:
+    """Return what `model` makes of `inputs`; say it of the batch when it cannot take them."""
+    try:
+        if isinstance(inputs, Mapping):
+            return model(**inputs)
+        return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+        raise ValueError(f"batch: the model cannot take inputs of {described(inputs)}: {error}") from error
+
+
+def described(value: Any) -> str:
+    """Return the shapes and types in a value, for a message."""
+    tensors = tensors_in(value)
+    if not tensors:
+        return f"type {type(value).__name__}"
+    return ", ".join(f"shape {tuple(t.shape)} and {t.dtype} on {t.device}" for t in tensors)
+
+
+def _is_pair(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, tuple | list) and len(value) == 2

@@ -1,0 +1,101 @@
+"""The loss of a model as a function of its layers' weights, and its derivatives; the model is left as it was."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from orthosparse.distributions._batches import Batch, described, outputs_on
+from orthosparse.distributions._untouched import seed_generators, untouched, with_tensors
+from orthosparse.distributions._weights import keys_of, precise
+from orthosparse.layers import Layer, unwrapped
+from orthosparse.mappings import Scores
+from orthosparse.randomness import derive_seed, draw_seed
+
+Loss: TypeAlias = Callable[..., Tensor]
+Derivative: TypeAlias = Callable[[Tensor, list[Tensor]], Sequence[Tensor]]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The summed loss of batches, with the model in train mode.
+
+    Each batch is met by the same buffers and the same random numbers whenever it comes again, so that equal weights
+    have equal losses, dropout and batch norm or not.
+    """
+
+    model: nn.Module
+    keys: Mapping[str, str]  # a layer's name -> its parameter's name in the model
+    loss: Loss
+    seed: int
+
+    def gradient(self, weights: Scores, batches: Iterable[Batch]) -> Scores:
+        """Return dL / d weights."""
+        return self._sum(weights, batches, lambda loss, leaves: torch.autograd.grad(loss, leaves, allow_unused=True))
+
+    def hessian_times(self, weights: Scores, batches: Iterable[Batch], vectors: Scores | None) -> Scores:
+        """Return H v, H the Hessian of L; without `vectors`, v is each batch's own gradient."""
+
+        def product(loss: Tensor, leaves: list[Tensor]) -> Sequence[Tensor]:
+            slopes = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
+            chosen = [slope.detach() for slope in slopes] if vectors is None else vectors.values()
+            inner = sum((slope * v.to(slope)).sum() for slope, v in zip(slopes, chosen, strict=True))
+            assert isinstance(inner, Tensor)
+            if not inner.requires_grad:  # the loss is linear in every weight
+                return [torch.zeros_like(slope) for slope in slopes]
+            return torch.autograd.grad(inner, leaves, allow_unused=True)
+
+        return self._sum(weights, batches, product)
+
+    def _sum(self, weights: Scores, batches: Iterable[Batch], derivative: Derivative) -> Scores:
+        leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
+        totals = {name: torch.zeros_like(precise(weight)) for name, weight in weights.items()}
+        for number, batch in enumerate(batches):
+            parts = self._differentiate(leaves, number, batch, derivative)
+            for total, part in zip(totals.values(), parts, strict=True):
+                if part is not None:  # None: the batch does not reach this layer
+                    total += part
+        return totals
+
+    def _differentiate(self, leaves: Scores, number: int, batch: Batch, derivative: Derivative) -> Sequence[Tensor]:
+        tensors = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
+        tensors |= {name: buffer.detach().clone() for name, buffer in self.model.named_buffers()}
+        tensors |= {self.keys[name]: leaf for name, leaf in leaves.items()}
+
+        def differentiate(model: nn.Module) -> Sequence[Tensor]:
+            seed_generators(model, derive_seed(self.seed, "batch", number))
+            loss = _value(self.loss, outputs_on(model, batch[0]), batch[1])
+            if not torch.isfinite(loss):
+                raise ValueError(f"loss: expected a finite number; got {loss.item()} on batch {number}")
+            return derivative(loss, list(leaves.values()))
+
+        return with_tensors(self.model, tensors, differentiate)
+
+
+@contextmanager
+def objective_of(
+    model: nn.Module, layers: Mapping[str, Layer], loss: Loss | None, generator: torch.Generator | None
+) -> Iterator[Objective]:
+    """Yield the objective of a model that is put in train mode meanwhile, and is as before afterwards."""
+    model = unwrapped(model)
+    keys = keys_of(model, layers)
+    with untouched(model):
+        model.train()
+        yield Objective(model, keys, cross_entropy if loss is None else loss, draw_seed(generator))
+
+
+def _value(loss: Loss, outputs: Any, targets: Any) -> Tensor:
+    try:
+        value = loss(outputs, targets)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        got = f"outputs of {described(outputs)} and targets of {described(targets)}"
+        raise ValueError(f"loss: cannot be computed from {got}: {error}") from error
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise ValueError(f"loss: expected one number; got {described(value)}")
+    if not value.requires_grad:
+        raise ValueError("loss: expected a function of the layers' weights; got one that does not depend on them")
+    return value

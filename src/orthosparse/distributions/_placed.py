@@ -1,0 +1,41 @@
+"""Masks on the device of their layers: drawn at random, tossed by coins, cut from scores."""
+
+from collections.abc import Mapping
+
+import torch
+
+from orthosparse.layers import Layer
+from orthosparse.mappings import Counts, Densities, Masks, Scores
+from orthosparse.masks import cut, draw
+from orthosparse.randomness import derive, draw_seed
+
+
+def drawn(layers: Mapping[str, Layer], counts: Counts, generator: torch.Generator | None) -> Masks:
+    """Return random masks with exactly these counts; a layer's mask depends on one seed and its own name."""
+    seed = draw_seed(generator)
+    return _placed(
+        layers,
+        {name: draw(layer.shape, counts[name], generator=derive(seed, name, "mask")) for name, layer in layers.items()},
+    )
+
+
+def tossed(layers: Mapping[str, Layer], densities: Densities, generator: torch.Generator | None) -> Masks:
+    """Return masks whose every entry is an independent coin, so that their counts are random."""
+    seed = draw_seed(generator)
+    coins = {name: torch.rand(layer.shape, generator=derive(seed, name, "mask")) for name, layer in layers.items()}
+    return _placed(layers, {name: coin < densities[name] for name, coin in coins.items()})
+
+
+def kept(layers: Mapping[str, Layer], scores: Scores, count: int) -> Masks:
+    """Return the masks of the `count` largest scores over all layers together, wherever the layers lie."""
+    if len({score.device for score in scores.values()}) > 1:
+        scores = {name: score.cpu() for name, score in scores.items()}
+    return _placed(layers, cut(scores, count))
+
+
+def _placed(layers: Mapping[str, Layer], masks: Masks) -> Masks:
+    """Each mask in memory of its own on its layer's device; on the CPU where the layer has no storage yet."""
+    places = {name: layer.parameter().device for name, layer in layers.items()}
+    return {
+        name: mask.to("cpu" if places[name].type == "meta" else places[name], copy=True) for name, mask in masks.items()
+    }

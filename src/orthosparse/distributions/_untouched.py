@@ -1,0 +1,69 @@
+"""A model that is run, on other tensors and in another mode, and afterwards is as it was."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+Made = TypeVar("Made")
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Put back, however the block ends: every submodule's mode, attributes and buffers, and the global generators.
+
+    Parameters are not put back: inside, a model is to be run by `with_tensors` alone, which lends it others.
+    """
+    modules = list(model.modules())
+    attributes = [dict(vars(module)) for module in modules]
+    buffers = [dict(module._buffers) for module in modules]
+    places = _accelerators(model)
+    kind = places[0].type if places else None
+    try:
+        with torch.random.fork_rng([place.index for place in places], device_type=kind), torch.enable_grad():
+            for module in modules:
+                vars(module).pop("_compiled_call_impl", None)  # compiled graphs cannot be differentiated twice
+            yield
+    finally:
+        for module, before, held in zip(modules, attributes, buffers, strict=True):
+            vars(module).clear()
+            vars(module).update(before)
+            module._buffers.clear()
+            module._buffers.update(held)
+
+
+def seed_generators(model: nn.Module, seed: int) -> None:
+    """Seed the global generators that dropout on the model's devices draws from; only inside `untouched`."""
+    torch.default_generator.manual_seed(seed)
+    for place in _accelerators(model):
+        with torch.accelerator.device_index(place.index):
+            torch.get_device_module(place).manual_seed(seed)
+
+
+def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor], function: Callable[[nn.Module], Made]) -> Made:
+    """Return ``function(model)`` while `model` holds these tensors, by parameter or buffer name, in place of its own.
+
+    The function's backward pass belongs inside it, for layers that are recomputed there.
+    """
+    lent = {f"model.{name}": tensor for name, tensor in tensors.items()}
+    made: Made = functional_call(_Lent(model), lent, (function,))
+    return made
+
+
+class _Lent(nn.Module):
+    """Turns the call of a model into the call of a function with that model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, function: Callable[[nn.Module], Made]) -> Made:
+        return function(self.model)
+
+
+def _accelerators(model: nn.Module) -> list[torch.device]:
+    places = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    return sorted((place for place in places if place.type not in ("cpu", "meta")), key=str)

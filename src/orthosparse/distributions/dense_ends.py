@@ -1,0 +1,76 @@
+"""Dense ends: the first and the last layer stay dense, all between them have the same density (SAO's profile)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from orthosparse.counts import apportion, count_of
+from orthosparse.distributions._asked import asked
+from orthosparse.distributions._placed import drawn
+from orthosparse.layers import Layer
+from orthosparse.mappings import Masks
+
+_OVER = ("inner", "all")
+
+
+def dense_ends(
+    model: nn.Module,
+    density: float,
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    batch: Any = None,
+    loss: Callable[..., torch.Tensor] | None = None,
+    generator: torch.Generator | None = None,
+    over: str = "inner",
+    ends: Sequence[str] | None = None,
+) -> Masks:
+    """Return random masks: the ends full, the layers between them of one density.
+
+    SAO fills only what has the right sides, and its densities are a degree over a width: its profile gives the inner
+    layers exactly `density`, and the model as a whole more (section 5.2).
+
+    Args:
+        over: what `density` is the density of: ``"inner"``, the layers between the ends, as SAO does; or ``"all"``,
+            the whole model, where the inner layers give up what the ends take.
+        ends: names of the layers to leave dense; by default the first and the last in module order.
+
+    Raises:
+        ValueError: no layer is left between the ends, or ``over="all"`` asks for less than the ends hold.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(20, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+        >>> {name: int(mask.sum()) for name, mask in dense_ends(model, 0.125).items()}
+        {'0': 160, '1': 8, '2': 8, '3': 16}
+    """
+    del batch, loss  # data-free
+    layers, count = asked(model, density, layers)
+    if over not in _OVER:
+        raise ValueError(f"over: expected one of {', '.join(_OVER)}; got {over!r}")
+    full = _ends(layers, ends)
+    inner = {name: layer.numel for name, layer in layers.items() if name not in full}
+    if over == "inner":
+        count = count_of(density, sum(inner.values()))
+    else:
+        count -= sum(layers[name].numel for name in full)
+        if count < 0:
+            raise ValueError(f"density: expected enough for {', '.join(sorted(full))} to stay dense; got {density!r}")
+    counts = apportion(inner, count, inner) | {name: layers[name].numel for name in full}
+    return drawn(layers, counts, generator)
+
+
+def _ends(layers: Mapping[str, Layer], ends: Sequence[str] | None) -> set[str]:
+    chosen = {_first(layers), list(layers)[-1]} if ends is None else set(ends)
+    if unknown := sorted(chosen - set(layers)):
+        raise ValueError(f"ends: expected names of layers; {', '.join(unknown)} is none of {', '.join(layers)}")
+    if len(chosen) == len(layers):
+        raise ValueError(f"model: expected a layer between its ends; got {', '.join(layers)} alone")
+    return chosen
+
+
+def _first(layers: Mapping[str, Layer]) -> str:
+    """The first layer's name; of a recurrent module the weights that meet the input, though ``hh`` sorts before."""
+    module = next(iter(layers.values())).module
+    beside = [name for name, layer in layers.items() if layer.module is module]
+    return min(beside, key=lambda name: layers[name].tensor.startswith("weight_hh"))

@@ -1,0 +1,39 @@
+"""Erdős–Rényi: a layer's density scales as (n_in + n_out) / (n_in n_out)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from orthosparse.counts import apportion
+from orthosparse.distributions._asked import asked
+from orthosparse.distributions._placed import drawn
+from orthosparse.distributions._sides import sides_of
+from orthosparse.layers import Layer
+from orthosparse.mappings import Masks
+
+
+def er(
+    model: nn.Module,
+    density: float,
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    batch: Any = None,
+    loss: Callable[..., torch.Tensor] | None = None,
+    generator: torch.Generator | None = None,
+) -> Masks:
+    """Return random masks; a layer's density is in proportion to (n_in + n_out) / (n_in n_out), at most 1.
+
+    A kernel's taps are not counted, so that a convolution has the density of its channel matrix (Mocanu et al. 2018).
+
+    Example:
+        >>> masks = er(nn.Sequential(nn.Linear(10, 30), nn.Linear(30, 10), nn.Linear(10, 2)), 0.25)
+        >>> {name: int(mask.sum()) for name, mask in masks.items()}  # 40 : 40 : 12, 155 in all
+        {'0': 68, '1': 67, '2': 20}
+    """
+    del batch, loss  # data-free
+    layers, count = asked(model, density, layers)
+    shares = {name: sides_of(layer) * layer.taps for name, layer in layers.items()}
+    caps = {name: layer.numel for name, layer in layers.items()}
+    return drawn(layers, apportion(shares, count, caps), generator)

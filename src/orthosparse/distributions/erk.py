@@ -1,0 +1,46 @@
+"""Erdős–Rényi-Kernel: a layer's density scales as the sum of its sides over their product, the kernel's included."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from orthosparse.counts import apportion
+from orthosparse.distributions._asked import asked, follows_paper_code
+from orthosparse.distributions._placed import drawn, tossed
+from orthosparse.distributions._sides import sides_of
+from orthosparse.layers import Layer
+from orthosparse.mappings import Masks
+
+
+def erk(
+    model: nn.Module,
+    density: float,
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    batch: Any = None,
+    loss: Callable[..., torch.Tensor] | None = None,
+    generator: torch.Generator | None = None,
+    compat: str | None = None,
+) -> Masks:
+    """Return random masks; a layer's density is in proportion to (n_in + n_out + w + h) / (n_in n_out w h), at most 1.
+
+    What a full layer cannot take goes to the others in the same proportions (section 3.3; Evci et al. 2020).
+
+    Args:
+        compat: ``"paper-code"`` keeps each entry by an independent coin, so that the counts are random.
+
+    Example:
+        >>> masks = erk(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Linear(8, 2)), 0.3)
+        >>> {name: int(mask.sum()) for name, mask in masks.items()}  # 17 : 22 : 10, 242 in all, the last one full
+        {'0': 99, '1': 127, '2': 16}
+    """
+    del batch, loss  # data-free
+    layers, count = asked(model, density, layers)
+    shares = {name: sides_of(layer) + sum(layer.shape[2:]) for name, layer in layers.items()}
+    caps = {name: layer.numel for name, layer in layers.items()}
+    counts = apportion(shares, count, caps)
+    if follows_paper_code(compat):
+        return tossed(layers, {name: counts[name] / caps[name] for name in counts}, generator)
+    return drawn(layers, counts, generator)

@@ -1,0 +1,83 @@
+"""GraSP: the largest theta * H g of the whole model, which keep the gradient's norm highest."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import cross_entropy
+
+from orthosparse.distributions._asked import asked, follows_paper_code
+from orthosparse.distributions._batches import batches_of
+from orthosparse.distributions._objective import objective_of
+from orthosparse.distributions._placed import kept
+from orthosparse.distributions._weights import precise, weights_of
+from orthosparse.layers import Layer
+from orthosparse.mappings import Masks, Scores
+
+
+def grasp(
+    model: nn.Module,
+    density: float,
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    batch: Any = None,
+    loss: Callable[..., torch.Tensor] | None = None,
+    generator: torch.Generator | None = None,
+    temperature: float = 200.0,
+    compat: str | None = None,
+) -> Masks:
+    """Return the masks of the weights of largest theta * H g, g the gradient and H the Hessian of the loss.
+
+    Removing theta changes ||g||^2 by -2 theta * H g to first order: what is kept lowers it least (section 3.3; Wang et
+    al. 2020). One batch costs one double backward pass; many take a pass for g before, over the same batches, which
+    are kept for it. Batches are met as `snip` meets them.
+
+    Args:
+        temperature: the model's outputs are divided by it before the loss.
+        compat: ``"paper-code"`` keeps the smallest instead, those strictly below the largest that it drops.
+
+    Example:
+        >>> g = torch.Generator().manual_seed(0)
+        >>> x, y = torch.randn(8, 6, generator=g), torch.randint(3, (8,), generator=g)
+        >>> masks = grasp(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), 0.5, batch=(x, y))
+        >>> sum(int(mask.sum()) for mask in masks.values())
+        36
+    """
+    layers, count = asked(model, density, layers)
+    wrong_end = follows_paper_code(compat)
+    batches = list(batches_of(batch, model, "grasp"))
+    weights = weights_of(layers)
+    with (
+        objective_of(model, layers, _tempered(loss, temperature), generator) as objective,
+        _twice_differentiable(model),
+    ):
+        gradient = None if len(batches) == 1 else objective.gradient(weights, batches)
+        product = objective.hessian_times(weights, batches, gradient)
+    scores = {name: precise(weights[name]) * product[name] for name in layers}
+    return _strictly_smallest(layers, scores, density) if wrong_end else kept(layers, scores, count)
+
+
+def _tempered(loss: Callable[..., Tensor] | None, temperature: float) -> Callable[..., Tensor]:
+    if not temperature > 0:
+        raise ValueError(f"temperature: expected a number above 0; got {temperature!r}")
+    criterion = cross_entropy if loss is None else loss
+    return lambda outputs, targets: criterion(outputs if temperature == 1 else outputs / temperature, targets)
+
+
+@contextmanager
+def _twice_differentiable(model: nn.Module) -> Iterator[None]:
+    """Within the block, attention and recurrent layers take the paths that have a second derivative."""
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    cudnn = torch.backends.cudnn
+    with sdpa_kernel(SDPBackend.MATH), cudnn.flags(enabled=cudnn.enabled and not recurrent):
+        yield
+
+
+def _strictly_smallest(layers: Mapping[str, Layer], scores: Scores, density: float) -> Masks:
+    """Drop the largest scores, at least one, and all that equal the smallest of them."""
+    flat = torch.cat([score.flatten() for score in scores.values()])
+    dropped = flat.topk(max(int(len(flat) * (1 - density)), 1)).values
+    return {name: scores[name] < dropped.min() for name in layers}

@@ -1,0 +1,38 @@
+"""Magnitude: the largest |theta| of the whole model."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from orthosparse.distributions._asked import asked
+from orthosparse.distributions._placed import kept
+from orthosparse.layers import Layer
+from orthosparse.mappings import Masks
+from orthosparse.sharding import whole_of
+
+
+def magnitude(
+    model: nn.Module,
+    density: float,
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    batch: Any = None,
+    loss: Callable[..., torch.Tensor] | None = None,
+    generator: torch.Generator | None = None,
+) -> Masks:
+    """Return the masks of the weights of largest size, over all layers together; of equal ones the first are kept.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Linear(1, 2, bias=False))
+        >>> nn.init.constant_(model[0].weight, -0.5), nn.init.constant_(model[1].weight, 0.1)  # doctest: +ELLIPSIS
+        (...)
+        >>> magnitude(model, 0.75)
+        {'0': tensor([[True, True]]), '1': tensor([[ True],
+                [False]])}
+    """
+    del batch, loss  # data-free
+    del generator  # nothing is drawn
+    layers, count = asked(model, density, layers)
+    return kept(layers, {name: whole_of(layer.parameter()).abs() for name, layer in layers.items()}, count)

@@ -1,0 +1,53 @@
+"""SNIP: the largest |theta * dL/dtheta| of the whole model, on data."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import nll_loss
+
+from orthosparse.distributions._asked import asked, follows_paper_code
+from orthosparse.distributions._batches import batches_of
+from orthosparse.distributions._objective import objective_of
+from orthosparse.distributions._placed import kept
+from orthosparse.distributions._weights import precise, weights_of
+from orthosparse.layers import Layer
+from orthosparse.mappings import Masks
+
+
+def snip(
+    model: nn.Module,
+    density: float,
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    batch: Any = None,
+    loss: Callable[..., torch.Tensor] | None = None,
+    generator: torch.Generator | None = None,
+    compat: str | None = None,
+) -> Masks:
+    """Return the masks of the weights whose removal would change the loss most, to first order.
+
+    One forward and one backward pass over each batch, in train mode: batch norm uses the batch's statistics (and moves
+    no running ones), dropout draws from `generator`. Many batches: L is the sum of their losses (section 3.3; Lee et
+    al. 2019).
+
+    Args:
+        compat: ``"paper-code"`` takes the model's outputs for log-probabilities: the loss is -output[target].
+
+    Example:
+        >>> g = torch.Generator().manual_seed(0)
+        >>> x, y = torch.randn(8, 6, generator=g), torch.randint(3, (8,), generator=g)
+        >>> masks = snip(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), 0.5, batch=(x, y))
+        >>> sum(int(mask.sum()) for mask in masks.values())
+        36
+    """
+    layers, count = asked(model, density, layers)
+    if follows_paper_code(compat):
+        if loss is not None:
+            raise ValueError("loss: expected None beside compat='paper-code', which has a loss of its own")
+        loss = nll_loss
+    weights = weights_of(layers)
+    with objective_of(model, layers, loss, generator) as objective:
+        gradient = objective.gradient(weights, batches_of(batch, model, "snip"))
+    return kept(layers, {name: (precise(weights[name]) * slope).abs() for name, slope in gradient.items()}, count)

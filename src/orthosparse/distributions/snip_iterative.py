@@ -1,0 +1,54 @@
+"""Iterative SNIP (FORCE): SNIP in rounds, each scored at the weights that the round before kept."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from orthosparse.distributions._asked import asked
+from orthosparse.distributions._batches import batches_of
+from orthosparse.distributions._objective import objective_of
+from orthosparse.distributions._placed import kept
+from orthosparse.distributions._schedule import exponential
+from orthosparse.distributions._weights import precise, weights_of
+from orthosparse.layers import Layer
+from orthosparse.mappings import Masks
+
+
+def snip_iterative(
+    model: nn.Module,
+    density: float,
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    batch: Any = None,
+    loss: Callable[..., torch.Tensor] | None = None,
+    generator: torch.Generator | None = None,
+    rounds: int = 60,
+) -> Masks:
+    """Return the masks that maximise, round by round, the sensitivity of the loss of the pruned model.
+
+    After round t the density is ``density ** (t / rounds)``. A round scores |theta * dL/dtheta| with the dense theta
+    and the gradient at the masked weights, so that a weight can come back (de Jorge et al. 2021). The batches are kept
+    for all rounds, and met as `snip` meets them.
+
+    Example:
+        >>> g = torch.Generator().manual_seed(0)
+        >>> x, y = torch.randn(8, 6, generator=g), torch.randint(3, (8,), generator=g)
+        >>> masks = snip_iterative(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 3)), 0.25, batch=(x, y), rounds=5)
+        >>> sum(int(mask.sum()) for mask in masks.values())
+        18
+    """
+    layers, _ = asked(model, density, layers)
+    counts = exponential(density, sum(layer.numel for layer in layers.values()), rounds)
+    batches = list(batches_of(batch, model, "snip_iterative"))
+    dense = weights_of(layers)
+    masked, masks = dense, Masks()
+    with objective_of(model, layers, loss, generator) as objective:
+        for count in counts:
+            gradient = objective.gradient(masked, batches)
+            masks = kept(
+                layers, {name: (precise(dense[name]) * slope).abs() for name, slope in gradient.items()}, count
+            )
+            masked = {name: weight * masks[name] for name, weight in dense.items()}
+    return masks

@@ -1,0 +1,77 @@
+"""SynFlow: the weights that carry most of the flow of the model made positive, found in rounds, without data."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from orthosparse.distributions._asked import asked, follows_paper_code
+from orthosparse.distributions._batches import batches_of, described
+from orthosparse.distributions._flow import flow_of
+from orthosparse.distributions._placed import kept
+from orthosparse.distributions._schedule import exponential
+from orthosparse.distributions._weights import weights_of
+from orthosparse.layers import Layer
+from orthosparse.mappings import Masks
+from orthosparse.randomness import draw_seed
+
+
+def synflow(
+    model: nn.Module,
+    density: float,
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    batch: Any = None,
+    loss: Callable[..., torch.Tensor] | None = None,
+    generator: torch.Generator | None = None,
+    rounds: int = 100,
+    input_shape: Sequence[int] | None = None,
+    compat: str | None = None,
+) -> Masks:
+    """Return the masks of the weights of largest theta * dR/dtheta, R the sum of the logits of the positive model.
+
+    The positive model has |theta| for every parameter and an input of ones, in float64, in eval mode; running means
+    are taken for 0. After round t the density is ``density ** (t / rounds)``; a weight that is gone does not come back
+    (section 3.3; Tanaka et al. 2020).
+
+    Args:
+        batch: only the shape of its first sample is looked at.
+        input_shape: the shape of a sample, for a call without a batch.
+        compat: ``"paper-code"`` scores the sum of log-softmax(logits), and checks nothing.
+
+    Raises:
+        ValueError: an activation or a norm under which the flow is not in proportion to the input (tanh, layer norm,
+            attention), named where it is a module; or no flow at all.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> sum(int(mask.sum()) for mask in synflow(model, 0.5, input_shape=[6]).values())
+        36
+    """
+    del loss  # R takes its place
+    layers, _ = asked(model, density, layers)
+    counts = exponential(density, sum(layer.numel for layer in layers.values()), rounds)
+    as_released = follows_paper_code(compat)
+    head = partial(log_softmax, dim=-1) if as_released else nn.Identity()
+    masks = {name: torch.ones_like(weight, dtype=torch.bool) for name, weight in weights_of(layers).items()}
+    with flow_of(model, layers, _sample(batch, input_shape, model), head, draw_seed(generator)) as flow:
+        if not as_released:
+            flow.check()
+        for count in counts:
+            scores = {name: score.abs().masked_fill(~masks[name], -1) for name, score in flow.scores(masks).items()}
+            masks = kept(layers, scores, count)
+    return masks
+
+
+def _sample(batch: Any, input_shape: Sequence[int] | None, model: nn.Module) -> Sequence[int]:
+    if input_shape is not None:
+        return input_shape
+    if batch is None:
+        raise ValueError("batch: synflow needs the shape of a sample; expected a batch, or input_shape; got neither")
+    inputs, _ = next(batches_of(batch, model, "synflow"))
+    if not isinstance(inputs, Tensor):
+        raise ValueError(f"batch: synflow takes models of one input tensor; got {described(inputs)}")
+    return inputs.shape[1:]

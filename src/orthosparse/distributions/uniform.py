@@ -1,0 +1,41 @@
+"""Uniform: every layer has the same density."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from orthosparse.counts import apportion
+from orthosparse.distributions._asked import asked, follows_paper_code
+from orthosparse.distributions._placed import drawn, tossed
+from orthosparse.layers import Layer
+from orthosparse.mappings import Masks
+
+
+def uniform(
+    model: nn.Module,
+    density: float,
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    batch: Any = None,
+    loss: Callable[..., torch.Tensor] | None = None,
+    generator: torch.Generator | None = None,
+    compat: str | None = None,
+) -> Masks:
+    """Return random masks of density `density` in each layer.
+
+    Args:
+        compat: ``"paper-code"`` keeps each entry by an independent coin, so that the counts are random.
+
+    Example:
+        >>> masks = uniform(nn.Sequential(nn.Linear(10, 30), nn.Linear(30, 5)), 0.25)
+        >>> {name: int(mask.sum()) for name, mask in masks.items()}  # 75 and 37.5, 113 in all
+        {'0': 75, '1': 38}
+    """
+    del batch, loss  # data-free
+    layers, count = asked(model, density, layers)
+    if follows_paper_code(compat):
+        return tossed(layers, dict.fromkeys(layers, float(density)), generator)
+    sizes = {name: layer.numel for name, layer in layers.items()}
+    return drawn(layers, apportion(sizes, count, sizes), generator)
