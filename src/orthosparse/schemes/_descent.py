@@ -1,0 +1,137 @@
+"""Gradient descent of many matrices towards orthogonality, the equal-shaped ones together and each as if alone."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import torch
+
+CHECK = 50  # iterations from one look at the states to the next
+WINDOW = 250  # iterations within which a loss has to fall; a multiple of CHECK
+_TINY = 1e-30  # the smallest loss that is divided by
+
+# Entries of the matrices that go through one loop: on the CPU what its caches hold, elsewhere enough to fill a device.
+_TOGETHER, _TOGETHER_ELSEWHERE = 2**17, 2**24
+
+
+def descend(
+    matrices: Sequence[torch.Tensor],
+    masks: Sequence[torch.Tensor],
+    *,
+    target: float,
+    iterations: int,
+    rate: float,
+    tolerance: float,
+) -> list[torch.Tensor]:
+    """Minimize ||C C^T - target I||_F over the active entries of each matrix C, by plain gradient descent.
+
+    All matrices lie on one device; the Gram matrix is taken on the smaller side. Each ends in the best of the states
+    looked at every CHECK iterations, the start included, and is done early once WINDOW iterations lower its loss by
+    less than `tolerance` of it. Its bits depend neither on the others nor, on the CPU, on the number of threads.
+    """
+    results = list(matrices)
+    stopped = threading.Event()
+    lower = partial(_descend, target=target, iterations=iterations, rate=rate, tolerance=tolerance)
+
+    def work(together: list[int]) -> None:
+        states = torch.stack([_wide(matrices[index]) for index in together])
+        active = torch.stack([_wide(masks[index]) for index in together]).to(states)
+        lower(states, active, stopped)
+        for index, state in zip(together, states, strict=True):
+            results[index] = _wide(state, like=matrices[index])
+
+    if matrices and matrices[0].device.type == "cpu":
+        _in_threads(work, _packed(matrices, _TOGETHER), stopped)
+    else:
+        for together in _packed(matrices, _TOGETHER_ELSEWHERE):
+            work(together)
+    return results
+
+
+@torch.no_grad()
+def _descend(
+    best: torch.Tensor,
+    active: torch.Tensor,
+    stopped: threading.Event,
+    *,
+    target: float,
+    iterations: int,
+    rate: float,
+    tolerance: float,
+) -> None:
+    """Lower the loss of each of `best`, [batch, short, long], in place."""
+    identity = torch.eye(best.shape[1], dtype=best.dtype, device=best.device).mul_(-target)
+    running, states = torch.arange(len(best), device=best.device), best.clone()
+    least = states.new_full((len(best),), torch.inf)  # the losses of `best`
+    lowest, before = least.clone(), least.clone()  # of all states, now and one window ago
+    gram, step = states.new_empty(len(best), *identity.shape), torch.empty_like(states)
+    for iteration in range(iterations + 1):
+        torch.baddbmm(identity.expand_as(gram), states, states.mT, out=gram)
+        loss = torch.linalg.vector_norm(gram, dim=(1, 2))
+        torch.minimum(lowest, loss, out=lowest)
+        if iteration % CHECK == 0 or iteration == iterations:
+            better = loss < least[running]
+            least[running[better]], best[running[better]] = loss[better], states[better]
+            if stopped.is_set():
+                return
+        if iteration % WINDOW == 0 and iteration > 0:
+            falling = lowest < before * (1 - tolerance)
+            running, states, active, gram = running[falling], states[falling], active[falling], gram[falling]
+            lowest, loss, step = lowest[falling], loss[falling], step[falling]
+            before = lowest.clone()
+            if len(running) == 0:
+                return
+        # The gradient of ||G|| with G = C C^T - t I is 2 G C / ||G||.
+        gram.mul_((-2 * rate / loss.clamp_min(_TINY)).view(-1, 1, 1))
+        states.addcmul_(torch.bmm(gram, states, out=step), active)
+
+
+def losses(matrices: torch.Tensor, target: float) -> torch.Tensor:
+    """Return ||C C^T - target I||_F of matrices [..., rows, cols], on the smaller side.
+
+    Example:
+        >>> losses(torch.tensor([[3.0], [4.0]]), 1.0)
+        tensor(24.)
+    """
+    wide = matrices if matrices.shape[-2] <= matrices.shape[-1] else matrices.mT
+    gram: torch.Tensor = wide @ wide.mT
+    gram.diagonal(dim1=-2, dim2=-1).sub_(target)
+    loss: torch.Tensor = torch.linalg.vector_norm(gram, dim=(-2, -1))
+    return loss
+
+
+def _wide(matrix: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the matrix or its transpose, whichever is wide; back the same way where `like` was not."""
+    rows, cols = matrix.shape if like is None else like.shape
+    return matrix if rows <= cols else matrix.T
+
+
+def _packed(matrices: Sequence[torch.Tensor], most: int) -> Iterator[list[int]]:
+    """Yield the indices of matrices of one shape and dtype, up to `most` entries together."""
+    kinds: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
+    for index, matrix in enumerate(matrices):
+        kinds.setdefault((_wide(matrix).shape, matrix.dtype), []).append(index)
+    # The costly ones first, so that no thread starts on them when the others are done.
+    for (shape, _), indices in sorted(kinds.items(), key=lambda kind: -kind[0][0].numel()):
+        size = max(1, most // max(1, shape.numel()))
+        yield from (indices[first : first + size] for first in range(0, len(indices), size))
+
+
+def _in_threads(work: Callable[[list[int]], None], jobs: Iterator[list[int]], stopped: threading.Event) -> None:
+    """Do the jobs in as many threads as torch has, each computing on one.
+
+    Weights off the optimum's support sink among the denormal numbers, where arithmetic is several times slower. They
+    are flushed to zero in these threads alone: the setting belongs to a thread and ends with it.
+    """
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)  # what new threads take over
+        with ThreadPoolExecutor(threads, initializer=partial(torch.set_flush_denormal, True)) as pool:
+            try:
+                for _ in pool.map(work, jobs):
+                    pass
+            finally:
+                stopped.set()  # after an interrupt: do not compute on to the end
+    finally:
+        torch.set_num_threads(threads)

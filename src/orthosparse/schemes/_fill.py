@@ -1,0 +1,62 @@
+"""What every scheme does around its own values: match masks with layers, write whole weights, draw biases."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Real
+
+import torch
+from torch import nn
+
+from orthosparse.layers import Layer, find_layers, leaf
+from orthosparse.mappings import Masks
+from orthosparse.randomness import derive
+from orthosparse.sharding import is_sharded, whole_of, write_
+
+
+def matched(model: nn.Module, masks: Masks, layers: Mapping[str, Layer] | None) -> dict[str, Layer]:
+    """Return the layers that `masks` names, in its order.
+
+    Raises:
+        ValueError: a name that is no layer, or a mask of another shape.
+        TypeError: a mask that is not a bool tensor.
+    """
+    known = find_layers(model) if layers is None else layers
+    for name, mask in masks.items():
+        if name not in known:
+            raise ValueError(f"masks: expected names of layers ({', '.join(known) or 'there are none'}); got {name!r}")
+        if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
+            raise TypeError(f"masks: expected bool tensors; got {getattr(mask, 'dtype', mask)!r} for {name!r}")
+        if mask.shape != known[name].shape:
+            raise ValueError(f"masks: expected shape {tuple(known[name].shape)} for {name!r}; got {tuple(mask.shape)}")
+    return {name: known[name] for name in masks}
+
+
+@contextmanager
+def whole(parameter: nn.Parameter) -> Iterator[torch.Tensor]:
+    """Yield the whole tensor of a parameter to read and write; a sharded one gets its part of it back at the end."""
+    full = whole_of(parameter)
+    with torch.no_grad():
+        yield full
+    if is_sharded(parameter):
+        write_(parameter, full)
+
+
+def fill_biases(layer: Layer, std: float, seed: int) -> None:
+    """Fill the layer's biases with draws from N(0, std), zeros where `std` is 0."""
+    for name in layer.biases:
+        parameter = leaf(layer.module, name)
+        values = torch.zeros(parameter.shape, dtype=torch.float64)
+        if std:
+            values.normal_(0.0, std, generator=derive(seed, layer.name, name))
+        write_(parameter, values)
+
+
+def check_bias_std(bias_std: float) -> float:
+    """Return `bias_std` as a float; raise unless it is a finite number of at least 0."""
+    value: object = bias_std
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"bias_std: expected a finite number of at least 0; got {bias_std!r}")
+    if not (math.isfinite(bias_std) and bias_std >= 0):
+        raise ValueError(f"bias_std: expected a finite number of at least 0; got {bias_std!r}")
+    return float(bias_std)

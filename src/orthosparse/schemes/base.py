@@ -1,0 +1,43 @@
+"""Base: the dense initialization that the model has, times its masks."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from orthosparse._orthogonality_tensors import check_gain
+from orthosparse.layers import Layer
+from orthosparse.mappings import Masks
+from orthosparse.randomness import draw_seed
+from orthosparse.schemes._fill import check_bias_std, fill_biases, matched
+from orthosparse.sharding import zero_off_
+
+
+def base(
+    model: nn.Module,
+    masks: Masks,
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    gain: float = 1.0,
+    bias_std: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Masks:
+    """Set the weights outside the masks to zero and leave the others as they are.
+
+    The dense initialization is yours: it has a gain already, so `gain` changes nothing here, and with `bias_std` 0 the
+    biases stay as they are too.
+
+    Example:
+        >>> model = nn.Linear(3, 2)
+        >>> masks = base(model, {"weight": torch.tensor([[True, False, False], [False, False, True]])})
+        >>> model.weight.count_nonzero().item()
+        2
+    """
+    layers, seed = matched(model, masks, layers), draw_seed(generator)
+    check_gain(gain)
+    bias_std = check_bias_std(bias_std)
+    for name, layer in layers.items():
+        zero_off_(layer.parameter(), masks[name])
+        if bias_std:
+            fill_biases(layer, bias_std, seed)
+    return dict(masks)

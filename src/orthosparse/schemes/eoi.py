@@ -1,0 +1,147 @@
+"""EOI: exactly orthogonal sparse weights, and the masks they live on (the paper's section 4.2)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from orthosparse import init
+from orthosparse._givens_task import make_task
+from orthosparse._orthogonality_tensors import check_gain
+from orthosparse.counts import apportion, check_density, raise_to_floors
+from orthosparse.layers import Layer
+from orthosparse.mappings import Masks
+from orthosparse.masks import counts_of
+from orthosparse.randomness import derive, draw_seed
+from orthosparse.registry import lookup
+from orthosparse.schemes._fill import check_bias_std, fill_biases, matched, whole
+from orthosparse.sharding import zero_off_
+
+_TAPS = {"center": "at the centre of the kernel", "random": "at a tap of its own for each input channel"}
+_FLOORS = {"partial": "as few as asked", "error": "refuse", "minimal": "as many as orthogonality needs"}
+_DEPTHWISE = {"keep": None, "center": "center", "shift": "random"}  # the tap of grouped convolutions
+_LARGE = 2**20  # weights from which more than one thread pays
+
+
+def eoi(
+    model: nn.Module,
+    masks: Masks,
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    gain: float = 1.0,
+    bias_std: float = 0.0,
+    generator: torch.Generator | None = None,
+    center_density: float | str | None = None,
+    tap: str = "center",
+    stop: str = "exact",
+    angle: float | None = None,
+    start: str = "identity",
+    depthwise: str = "keep",
+    floor: str = "partial",
+) -> Masks:
+    """Fill every matrix with a sparse orthogonal one that has as many entries as its mask, at places of its own.
+
+    Of a given mask only the count matters. A convolution has the matrix at one tap of its kernel; the entries that its
+    mask still lacks are drawn uniformly and start at zero. Fused blocks and groups are matrices of their own that share
+    the layer's count in proportion to their sizes, each with as many as orthogonality needs.
+
+    Args:
+        center_density: of the matrix in a convolution: a number, "density" for the density of the whole kernel (the
+            paper's 1000-layer network), or None for the square root of that, within what the count allows.
+        tap: "center", or "random" for a tap of its own for each input channel.
+        stop, angle, start: as in `givens.sample`.
+        depthwise: convolutions with groups. "keep" leaves them at their dense initialization times the mask; "center"
+            and "shift" make each group orthogonal, at the centre or at a random tap for each input channel. Depthwise,
+            that is 1 or -1 at one tap of each channel.
+        floor: a count too small for orthogonality gives a "partial" isometry, an "error", or a mask of the "minimal"
+            size that works, larger than asked.
+
+    Example:
+        >>> model = nn.Linear(8, 8)
+        >>> masks = eoi(model, {"weight": torch.rand(8, 8, generator=torch.Generator().manual_seed(0)) < 0.5})
+        >>> torch.allclose(model.weight @ model.weight.T, torch.eye(8), atol=1e-6)
+        True
+    """
+    layers, seed, bias_std = matched(model, masks, layers), draw_seed(generator), check_bias_std(bias_std)
+    grouped_tap = lookup(_DEPTHWISE, depthwise, "depthwise")
+    lookup(_TAPS, tap, "tap")
+    make_task((1, 1), stop=stop, angle=angle, start=start)  # refuses bad ones before any weight is touched
+    options = {"gain": check_gain(gain), "stop": stop, "angle": angle, "start": start, "floor": floor}
+    centers = {"center_density": _check_center_density(center_density)}
+    counts = counts_of(masks)
+    kept = [name for name, layer in layers.items() if layer.groups > 1 and grouped_tap is None]
+    _check_floors({name: layer for name, layer in layers.items() if name not in kept}, counts, floor)
+    result = dict(masks)
+    for name, layer in layers.items():
+        if name in kept:
+            zero_off_(layer.parameter(), masks[name])
+        elif layer.kind == "conv":
+            where = {"tap": tap if layer.groups == 1 else grouped_tap, **centers}
+            result[name] = _kernel(layer, counts[name], derive(seed, name), **where, **options)
+        else:
+            result[name] = _blocks(layer, counts[name], seed, **options)
+        fill_biases(layer, bias_std, seed)
+    return result
+
+
+def _kernel(
+    layer: Layer, count: int, generator: torch.Generator, *, center_density: Any, **options: Any
+) -> torch.Tensor:
+    """Fill a convolution and return its mask."""
+    if center_density == "density":
+        center_density = count / layer.numel
+    with whole(layer.parameter()) as weight:
+        return init.sparse_delta_orthogonal_(
+            weight,
+            count=count,
+            groups=layer.groups,
+            transposed=layer.transposed,
+            center_density=center_density,
+            generator=generator,
+            threads=_threads(weight),
+            **options,
+        )
+
+
+def _blocks(layer: Layer, count: int, seed: int, **options: Any) -> torch.Tensor:
+    """Fill the matrices that lie in a weight one after the other and return its mask."""
+    masks = []
+    with whole(layer.parameter()) as weight:
+        blocks = (weight.T if layer.transposed else weight).split(layer.blocks)
+        for index, (block, share) in enumerate(zip(blocks, _shares(layer, count), strict=True)):
+            draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(block)}
+            masks.append(init.sparse_orthogonal_(block, count=share, **draws, **options))
+    mask = torch.cat(masks)
+    return mask.T.contiguous() if layer.transposed else mask
+
+
+def _shares(layer: Layer, count: int) -> list[int]:
+    """Split the count over the fused matrices in proportion to their sizes; each gets its floor where that can be."""
+    inputs = layer.shape[0 if layer.transposed else 1]
+    sizes = {str(index): block * inputs for index, block in enumerate(layer.blocks)}
+    shares = apportion({name: float(size) for name, size in sizes.items()}, count, sizes)
+    if count >= layer.floor:
+        floors = {str(index): min(block, inputs) for index, block in enumerate(layer.blocks)}
+        shares = raise_to_floors(shares, floors)
+    return list(shares.values())
+
+
+def _check_center_density(center_density: float | str | None) -> float | str | None:
+    if isinstance(center_density, str):
+        lookup({"density": "that of the kernel"}, center_density, "center_density")
+    elif center_density is not None:
+        check_density(center_density, "center_density")
+    return center_density
+
+
+def _check_floors(layers: Mapping[str, Layer], counts: Mapping[str, int], floor: str) -> None:
+    lookup(_FLOORS, floor, "floor")
+    below = [name for name, layer in layers.items() if counts[name] < layer.floor]
+    if below and floor == "error":
+        named = ", ".join(f"{name!r} has {counts[name]} of {layers[name].floor}" for name in below)
+        raise ValueError(f"masks: expected enough entries for orthogonality in every layer; {named}")
+
+
+def _threads(weight: torch.Tensor) -> int:
+    return torch.get_num_threads() if weight.numel() >= _LARGE else 1
