@@ -7,7 +7,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
-from torch.nn.utils import parametrize, prune
+from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from orthosparse import masking
@@ -751,48 +751,7 @@ def test_copies_with_masks_of_their_own_run_as_one_ensemble(generator):
         assert torch.allclose(output, member(x), atol=1e-6)
 
 
-# torch.nn.utils.prune
-
-
-def test_masks_come_from_torch_prune_and_go_back(generator):
-    model = mlp(generator)
-    parameter = model[0].weight
-    prune.l1_unstructured(model[0], "weight", amount=0.6)
-    prune.random_unstructured(model[2][0], "bias", amount=2)
-    x = x_of(generator, 4, 5)
-    expected, kept = model(x), model[0].weight_mask.bool()
-    masks = masking.import_prune_masks(model)
-    assert [*masks] == ["0", "2.0.bias"]
-    assert torch.equal(masks["0"], kept)
-    torch.testing.assert_close(model(x), expected)
-    assert leaf(model[0], "weight") is parameter
-    assert not prune.is_pruned(model)
-    masking.export_prune_masks(model)
-    assert prune.is_pruned(model)
-    assert not masking.is_sparsified(model)
-    assert model[0].weight_orig is parameter
-    assert torch.equal(model[0].weight_mask.bool(), kept)
-    torch.testing.assert_close(model(x), expected)
-
-
-def test_tied_tensors_come_from_torch_prune_if_they_were_pruned_alike(generator):
-    model, mask = filled(Tied(), generator), torch.eye(4)
-    prune.custom_from_mask(model.one, "weight", mask)
-    prune.custom_from_mask(model.two, "weight", 1 - mask)
-    with pytest.raises(ValueError, match="'one' and 'two' hold one parameter, but were pruned apart"):
-        masking.import_prune_masks(model)
-    assert prune.is_pruned(model)
-    model.two.weight_mask.copy_(mask)
-    masking.import_prune_masks(model)
-    assert torch.equal(masking.masks_of(model)["one"], mask.bool())
-    assert model.one.weight_mask is model.two.weight_mask
-    masking.export_prune_masks(model)
-    assert model.one.weight_orig is model.two.weight_orig
-
-
-def test_a_model_that_was_not_pruned_has_nothing_to_import(generator):
-    with pytest.raises(ValueError, match=r"expected masks of torch\.nn\.utils\.prune"):
-        masking.import_prune_masks(mlp(generator))
+# Alone
 
 
 def test_without_a_process_group_there_is_nothing_to_synchronize(generator):

@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from orthosparse._masking_places import check_masks, masked_places_of, parameters_of, places_of
-from orthosparse._masking_prune import put_prune_mask, take_prune_masks
 from orthosparse._masking_tensor import Mask, MaskedTensor, masked_tensors, put_mask, remove_mask, why_not
 from orthosparse.layers import Layer, layer_name, leaf, unwrapped
 from orthosparse.mappings import Masks
@@ -184,32 +183,6 @@ def synchronize(model: nn.Module, group: "dist.ProcessGroup | None" = None) -> N
     broadcast_((parameter for parameter in model.parameters() if not is_sharded(parameter)), group)
     for tensor in masked:
         tensor.settle()
-
-
-def import_prune_masks(model: nn.Module) -> Masks:
-    """Turn the masks that torch.nn.utils.prune put on `model` into masks of this library, and return them.
-
-    Raises:
-        ValueError: there are none, or tied tensors were pruned apart; the model is unchanged.
-
-    Example:
-        >>> model = nn.Sequential(nn.Linear(2, 2))
-        >>> _ = torch.nn.utils.prune.l1_unstructured(model[0], "weight", amount=3)
-        >>> int(import_prune_masks(model)["0"].sum())
-        1
-    """
-    masks = take_prune_masks(unwrapped(model))
-    attach(model, masks)
-    return masks
-
-
-def export_prune_masks(model: nn.Module) -> None:
-    """Turn the masks on `model` into masks of torch.nn.utils.prune (``weight_orig`` and ``weight_mask``)."""
-    masks, places = masks_of(model), masked_places_of(unwrapped(model))
-    bake(model)
-    for name, mask in masks.items():
-        for place in places[name]:
-            put_prune_mask(*place, mask)
 
 
 def _laid_out(mask: Tensor, parameter: Tensor) -> Tensor:
