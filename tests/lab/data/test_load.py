@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from orthosparse.lab.data import DATA, Augmentation, Loader, load
+from orthosparse.lab.data import DATA, Augmentation, Files, Loader, Normalisation, Split, load
+from orthosparse.lab.data._splits import hold_out
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -42,6 +43,13 @@ def test_batches_are_the_pixels_normalised(name):
     torch.testing.assert_close(x, (found.test.images / 255 - mean) / std, atol=1e-5, rtol=1e-5)
     assert x.dtype == torch.float32
     assert torch.equal(y, found.test.labels)
+
+
+@pytest.mark.parametrize(("samples", "kept", "batches"), [(60_000, 54_000, 422), (50_000, 45_000, 352)])
+def test_epochs_are_as_long_as_in_the_papers_runs(samples, kept, batches):
+    files, labels = Files((Path("never read"),) * samples, 8), torch.zeros(samples, dtype=torch.int64)
+    train, held = hold_out(Split(files, labels, Normalisation((0.0,), (1.0,))), validation=True)
+    assert (len(train), len(held), len(Loader(train, batch=128))) == (kept, samples - kept, batches)
 
 
 def test_known_samples_come_out():

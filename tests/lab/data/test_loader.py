@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from orthosparse.lab.data import Augmentation, Files, Loader, Normalisation, Split, load
+from orthosparse.lab.data import Augmentation, Files, Loader, Normalisation, Plan, Split, load
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CROP_FLIP = Augmentation(pad=4, flip=True)
@@ -119,7 +119,7 @@ def test_a_share_copied_into_static_tensors_gathers_the_same_batch(cifar):
     loader = Loader(cifar.train, batch=16, recipe=ALL, seed=1)
     (x, y), *_ = loader.epoch(0)
     share = loader.share(0, 0)
-    static = type(share)(torch.empty_like(share.moves).copy_(share.moves), share.tints.clone())
+    static = Plan(torch.empty_like(share.moves).copy_(share.moves), share.tints.clone())
     out = torch.empty(16, 3, 32, 32)
     images, labels = loader.gather(static, out=out)
     assert images.data_ptr() == out.data_ptr()
@@ -147,16 +147,21 @@ def test_the_gpu_gets_the_bits_of_the_cpu(cifar, recipe):
 
 
 @pytest.mark.gpu
-def test_a_captured_graph_gathers_new_batches(cifar):
-    loader = Loader(cifar.train, batch=16, recipe=CROP_FLIP, seed=1, device="cuda")
+@RECIPES
+def test_a_captured_graph_gathers_new_batches(cifar, recipe):
+    loader = Loader(cifar.train, batch=16, recipe=recipe, seed=1, device="cuda")
     share = loader.share(0, 0)
-    static, out = type(share)(share.moves.clone()), torch.empty(16, 3, 32, 32, device="cuda")
+    static = Plan(share.moves.clone(), None if share.tints is None else share.tints.clone())
+    out = torch.empty(16, 3, 32, 32, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         loader.gather(static, out=out)
     for step, (x, _) in enumerate(loader.epoch(0)):
         if len(x) == 16:
-            static.moves.copy_(loader.share(0, step).moves)
+            share = loader.share(0, step)
+            static.moves.copy_(share.moves)
+            if share.tints is not None:
+                static.tints.copy_(share.tints)
             graph.replay()
             assert torch.equal(out, x)
 

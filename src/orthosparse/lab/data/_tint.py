@@ -19,8 +19,8 @@ def tint(pixels: torch.Tensor, turn: torch.Tensor, factor: torch.Tensor, first: 
 
 def saturate(image: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     """Return images (0 to 1) blended with their own luma (ITU-R 601), clipped."""
-    weights = image.new_tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
-    grey = (image * weights).sum(1, keepdim=True)
+    red, green, blue = image.split(1, dim=1)
+    grey: torch.Tensor = 0.299 * red + 0.587 * green + 0.114 * blue
     return (grey + factor * (image - grey)).clamp(0, 1)
 
 
@@ -37,6 +37,6 @@ def turn_hue(image: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
         torch.where(value == green, (blue - red) / span + 2, (red - green) / span + 4),
     )
     # HSV back to RGB: channel n in (5, 3, 1) falls short of the value by a trapezoid of the hue.
-    steps = image.new_tensor([5.0, 3.0, 1.0]).view(1, 3, 1, 1)
+    steps = torch.arange(5, 0, -2, device=image.device).view(1, 3, 1, 1)
     sector = torch.remainder(steps + hue + 6 * turn, 6)
     return value - chroma * torch.minimum(sector, 4 - sector).clamp(0, 1)

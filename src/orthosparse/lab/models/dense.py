@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from orthosparse import init
-from orthosparse.layers import Layer, find_layers
+from orthosparse import Layer, find_layers, init
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 
