@@ -1,4 +1,4 @@
-"""All ranks of a distributed run take rank 0's seed and masks; alone, nothing happens."""
+"""All ranks of a distributed run take one seed, one set of masks, one mean gradient; alone, nothing happens."""
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,15 @@ def agreed_masks(masks: Masks) -> Masks:
         dist.broadcast(bits, src=0)
         agreed[name] = bits.to(torch.bool)
     return agreed
+
+
+def averaged(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the mean of `tensor` over the ranks."""
+    if not _is_distributed():
+        return tensor
+    mean = tensor.clone()
+    dist.all_reduce(mean)
+    return mean / dist.get_world_size()
 
 
 def _is_distributed() -> bool:

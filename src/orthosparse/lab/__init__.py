@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The lab: the models, data, training and commands that reproduce the paper, on top of the library."""

@@ -1,0 +1,32 @@
+"""Which active entries are dropped and which inactive ones are grown, in exact numbers, ties by index."""
+
+import torch
+
+
+def drop_smallest(weight: torch.Tensor, mask: torch.Tensor, number: int) -> torch.Tensor:
+    """Return `mask` without its `number` entries of smallest magnitude.
+
+    Example:
+        >>> drop_smallest(torch.tensor([3.0, -1.0, 0.0, 2.0]), torch.tensor([True, True, False, True]), 1)
+        tensor([ True, False, False,  True])
+    """
+    magnitude = weight.abs().masked_fill(~mask, -1.0)  # inactive ones rank below every active one
+    return _largest(magnitude, int(mask.sum()) - number)
+
+
+def grow_largest(score: torch.Tensor, mask: torch.Tensor, number: int) -> torch.Tensor:
+    """Return `mask` with the `number` inactive entries of largest |score| added.
+
+    Example:
+        >>> grow_largest(torch.tensor([9.0, -1.0, 0.5]), torch.tensor([True, False, False]), 1)
+        tensor([ True,  True, False])
+    """
+    return mask | _largest(score.abs().masked_fill(mask, -1.0), number)
+
+
+def _largest(score: torch.Tensor, number: int) -> torch.Tensor:
+    """The `number` largest entries; a stable sort, so that all ranks and devices break ties alike."""
+    order = score.flatten().sort(descending=True, stable=True).indices
+    chosen = torch.zeros(score.numel(), dtype=torch.bool, device=score.device)
+    chosen[order[:number]] = True
+    return chosen.view(score.shape)

@@ -1,0 +1,150 @@
+"""The Rewirer: SET and RigL on any sparsified model, stepped like a learning-rate scheduler."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from orthosparse import masking
+from orthosparse.agreement import agreed_seed, averaged
+from orthosparse.dynamic._criteria import drop_smallest, grow_largest
+from orthosparse.dynamic._gradients import DenseGradients
+from orthosparse.dynamic._schedules import cosine
+from orthosparse.mappings import Counts, Scores
+from orthosparse.masks import resize
+from orthosparse.randomness import derive, draw_seed
+from orthosparse.registry import lookup
+from orthosparse.sharding import whole_of
+
+GROWTH = {
+    "gradient": "the largest |dense gradient| of the step (RigL, Evci et al. 2020)",
+    "random": "uniformly at random (SET, Mocanu et al. 2018)",
+    "momentum": "the largest |running mean of the dense gradients seen at updates|",
+}
+_MOMENTUM = 0.9  # of that running mean
+
+
+class Rewirer:
+    """Moves a fraction of the active weights every few steps; each layer keeps exactly its count.
+
+    Call ``step()`` after every ``optimizer.step()``. At an update the active weights of smallest magnitude are dropped
+    and as many inactive ones grown; new weights start at zero, and the optimizer's memory of every weight that moved is
+    reset. Dense gradients are computed on update steps alone. All ranks of a distributed run make the same moves.
+
+    Args:
+        model: a sparsified model.
+        optimizer: the one that trains it; it is read and reset, never wrapped.
+        grow: ``gradient`` (RigL), ``random`` (SET) or ``momentum``.
+        every: steps between updates.
+        fraction: of the active weights, moved at the first update; a cosine takes it to 0.
+        steps: length of the training.
+        until: fraction of the training after which masks rest (RigL: 0.75).
+
+    Raises:
+        ValueError: a bad argument, or a model without masks.
+
+    Example:
+        >>> import orthosparse
+        >>> model = nn.Sequential(nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 5))
+        >>> _ = orthosparse.sparsify(model, 0.2, generator=torch.Generator().manual_seed(0))
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        >>> rewirer = Rewirer(model, optimizer, every=2, steps=10)
+        >>> for _ in range(4):
+        ...     model(torch.ones(3, 20)).square().sum().backward()
+        ...     optimizer.step(); optimizer.zero_grad(); rewirer.step()
+        >>> rewirer.updates, sum(int(mask.sum()) for mask in orthosparse.masks_of(model).values())
+        (2, 200)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        grow: str = "gradient",
+        every: int = 800,
+        fraction: float = 0.5,
+        steps: int,
+        until: float = 0.75,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        lookup(GROWTH, grow, "grow")
+        _check(every=every, steps=steps, fraction=fraction, until=until)
+        self.masked = masking.masked_layers(model)
+        if not self.masked:
+            raise ValueError("model: expected a sparsified model; this one has no masks (call sparsify first)")
+        self.model, self.optimizer, self.grow = model, optimizer, grow
+        self.every, self.fraction, self.end = every, fraction, until * steps
+        self.seed = agreed_seed(draw_seed(generator))
+        self.taken, self.updates = 0, 0
+        self.moved: Counts = {}  # by layer, at the last update
+        self.momentum: Scores = {}
+        self._gradients = DenseGradients({name: masked.holder for name, masked in self.masked.items()})
+        self._listen_when_due()
+
+    @property
+    def due(self) -> bool:
+        """Whether the next ``step()`` rewires: that optimizer step must run eagerly, not out of a captured graph."""
+        upcoming = self.taken + 1
+        return upcoming % self.every == 0 and upcoming <= self.end
+
+    def step(self) -> None:
+        """Count one optimizer step, and rewire if it is time.
+
+        Raises:
+            RuntimeError: it is time, and no backward pass went through some layer since the last step.
+        """
+        due, gathered = self.due, self._gradients.stop() if self._gradients.listening else {}
+        self.taken += 1
+        if due:
+            self._rewire(gathered)
+            self.updates += 1
+        self._listen_when_due()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs, in plain values and tensors."""
+        return {"taken": self.taken, "updates": self.updates, "seed": self.seed, "momentum": dict(self.momentum)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state (the masks themselves are in the model's state dict)."""
+        self._gradients.stop()
+        self.taken, self.updates, self.seed = int(state["taken"]), int(state["updates"]), int(state["seed"])
+        self.momentum = dict(state["momentum"])
+        self._listen_when_due()
+
+    def _listen_when_due(self) -> None:
+        if self.due and self.grow != "random":
+            self._gradients.start()
+
+    @torch.no_grad()
+    def _rewire(self, gathered: Scores) -> None:
+        share = cosine(self.fraction, self.taken, self.end)
+        before = masking.masks_of(self.model)
+        after = {}
+        for name, mask in before.items():
+            number = round(share * int(mask.sum()))
+            kept = drop_smallest(whole_of(self.masked[name].original), mask, number)
+            after[name] = self._grown(name, kept, number, gathered)
+        masking.replace_masks(self.model, after, optimizer=self.optimizer)
+        self.moved = {name: int((after[name] & ~mask).sum()) for name, mask in before.items()}
+
+    def _grown(self, name: str, kept: torch.Tensor, number: int, gathered: Scores) -> torch.Tensor:
+        if self.grow == "random":
+            generator = derive(self.seed, self.updates, name)
+            return resize(kept, int(kept.sum()) + number, generator=generator).to(kept.device)
+        if name not in gathered:
+            raise RuntimeError(f"step: expected a backward pass before it; layer {name!r} has no gradient")
+        score = averaged(whole_of(gathered[name]))
+        if self.grow == "momentum":
+            score = self.momentum[name] = _MOMENTUM * self.momentum.get(name, torch.zeros_like(score)) + score
+        return grow_largest(score, kept, number)
+
+
+def _check(*, every: int, steps: int, fraction: float, until: float) -> None:
+    for name, number in (("every", every), ("steps", steps)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name}: expected a positive integer; got {number!r}")
+    for name, part in (("fraction", fraction), ("until", until)):
+        if not 0 <= part <= 1:
+            raise ValueError(f"{name}: expected a number in [0, 1]; got {part!r}")

@@ -1,0 +1,218 @@
+import copy
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn import functional as F
+
+import orthosparse
+from orthosparse import masking
+from orthosparse.dynamic._criteria import drop_smallest, grow_largest
+from orthosparse.dynamic._schedules import cosine
+
+GROW = ("gradient", "random", "momentum")
+
+
+def make(seed=0):
+    g = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=g) * 0.1)
+    orthosparse.sparsify(model, 0.2, scheme="base", generator=g)
+    return model
+
+
+def batch(step=0):
+    g = torch.Generator().manual_seed(100 + step)
+    return torch.randn(6, 3, 8, 8, generator=g), torch.randint(10, (6,), generator=g)
+
+
+def train(model, optimizer, rewirer, steps, start=0):
+    for step in range(start, start + steps):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        rewirer.step()
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
+
+
+@pytest.mark.parametrize("grow", GROW)
+@pytest.mark.parametrize("optimizer", [sgd, lambda m: torch.optim.Adam(m.parameters(), lr=0.01, amsgrad=True)])
+def test_every_layer_keeps_its_count_and_weights_off_the_mask_are_zero(grow, optimizer, generator):
+    model = make()
+    before = orthosparse.masks_of(model)
+    optimizer = optimizer(model)
+    rewirer = orthosparse.Rewirer(model, optimizer, grow=grow, every=2, steps=20, generator=generator)
+    train(model, optimizer, rewirer, 9)
+    after = orthosparse.masks_of(model)
+    assert rewirer.updates == 4
+    for name, mask in after.items():
+        assert int(mask.sum()) == int(before[name].sum())
+        assert not torch.equal(mask, before[name])
+        assert bool((masking.masked_layers(model)[name].original[~mask] == 0).all())
+
+
+def test_rigl_drops_the_smallest_and_grows_where_the_dense_gradient_is_largest():
+    """Against gradients of a plain copy of the model, whose weights are the masked ones."""
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    rewirer = orthosparse.Rewirer(model, optimizer, every=1, fraction=0.3, steps=10**6, until=1.0)
+    plain = copy.deepcopy(model)
+    orthosparse.bake(plain)
+    x, y = batch()
+    F.cross_entropy(plain(x), y).backward()
+    masks = orthosparse.masks_of(model)
+    train(model, optimizer, rewirer, 1)
+    for name, after in orthosparse.masks_of(model).items():
+        weight, gradient = plain.get_submodule(name).weight.detach(), plain.get_submodule(name).weight.grad
+        number = round(0.3 * int(masks[name].sum()))  # the cosine has hardly begun
+        order = sorted(
+            masks[name].flatten().nonzero().flatten().tolist(), key=lambda i: abs(float(weight.flatten()[i]))
+        )
+        kept = set(order[number:])
+        others = [i for i in range(weight.numel()) if i not in kept]
+        grown = sorted(others, key=lambda i: -abs(float(gradient.flatten()[i])))[:number]
+        assert set(after.flatten().nonzero().flatten().tolist()) == kept | set(grown)
+
+
+@pytest.mark.parametrize("grow", GROW)
+def test_new_weights_start_at_zero_and_the_optimizer_forgets_what_moved(grow, generator):
+    model = make()
+    optimizer = sgd(model)
+    rewirer = orthosparse.Rewirer(model, optimizer, grow=grow, every=4, steps=40, generator=generator)
+    train(model, optimizer, rewirer, 3)
+    before = orthosparse.masks_of(model)
+    train(model, optimizer, rewirer, 1, start=3)
+    for name, after in orthosparse.masks_of(model).items():
+        parameter = masking.masked_layers(model)[name].original
+        momentum = optimizer.state[parameter]["momentum_buffer"]
+        moved = before[name] != after
+        assert rewirer.moved[name] == int((after & ~before[name]).sum()) > 0
+        assert bool((parameter[moved] == 0).all())
+        assert bool((momentum[moved] == 0).all())
+        assert bool((momentum[after & before[name]] != 0).any())
+
+
+def test_dense_gradients_are_gathered_on_update_steps_alone():
+    model = make()
+    optimizer = sgd(model)
+    rewirer = orthosparse.Rewirer(model, optimizer, every=3, steps=12, until=0.5)
+    seen = []
+    for step in range(12):
+        seen.append((rewirer.due, rewirer._gradients.listening))
+        train(model, optimizer, rewirer, 1, start=step)
+    assert [due for due, _ in seen] == [step in (2, 5) for step in range(12)]
+    assert all(due == listening for due, listening in seen)
+    assert rewirer.updates == 2
+
+
+def test_gradients_of_micro_batches_add_up():
+    whole, parts = make(), make()
+    for model, pieces in ((whole, 1), (parts, 3)):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        rewirer = orthosparse.Rewirer(model, optimizer, every=1, steps=100)
+        x, y = batch()
+        for xs, ys in zip(x.chunk(pieces), y.chunk(pieces), strict=True):
+            F.cross_entropy(model(xs), ys).div(pieces).backward()
+        optimizer.step()
+        rewirer.step()
+    for name, mask in orthosparse.masks_of(whole).items():
+        assert torch.equal(mask, orthosparse.masks_of(parts)[name])
+
+
+@pytest.mark.parametrize("grow", GROW)
+def test_a_resumed_run_makes_the_same_moves(grow):
+    straight = make()
+    optimizer = sgd(straight)
+    rewirer = orthosparse.Rewirer(
+        straight, optimizer, grow=grow, every=2, steps=20, generator=torch.Generator().manual_seed(3)
+    )
+    train(straight, optimizer, rewirer, 3)
+    saved = copy.deepcopy((straight.state_dict(), optimizer.state_dict(), rewirer.state_dict()))
+    train(straight, optimizer, rewirer, 6, start=3)
+    resumed = make(seed=9)
+    resumed.load_state_dict(saved[0])
+    optimizer = sgd(resumed)
+    optimizer.load_state_dict(saved[1])
+    rewirer = orthosparse.Rewirer(
+        resumed, optimizer, grow=grow, every=2, steps=20, generator=torch.Generator().manual_seed(4)
+    )
+    rewirer.load_state_dict(saved[2])
+    train(resumed, optimizer, rewirer, 6, start=3)
+    for key, value in straight.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[key]), key
+
+
+def test_without_a_backward_pass_the_layer_is_named():
+    model = make()
+    rewirer = orthosparse.Rewirer(model, sgd(model), every=1, steps=10)
+    with pytest.raises(RuntimeError, match="layer '0' has no gradient"):
+        rewirer.step()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"grow": "rigl"}, "grow: expected one of gradient, momentum, random; got 'rigl'"),
+        ({"every": 0}, "every: expected a positive integer"),
+        ({"steps": 1.5}, "steps: expected a positive integer"),
+        ({"fraction": 2.0}, r"fraction: expected a number in \[0, 1\]"),
+        ({"until": float("nan")}, r"until: expected a number in \[0, 1\]"),
+    ],
+)
+def test_bad_arguments_are_named(wrong, message):
+    model = make()
+    with pytest.raises(ValueError, match=message):
+        orthosparse.Rewirer(model, sgd(model), **{"steps": 10, **wrong})
+
+
+def test_a_model_without_masks_is_refused():
+    model = nn.Linear(3, 3)
+    with pytest.raises(ValueError, match="this one has no masks"):
+        orthosparse.Rewirer(model, sgd(model), steps=10)
+
+
+def test_ties_go_to_the_first_entries():
+    ones = torch.ones(4)
+    assert drop_smallest(ones, torch.tensor([True, True, True, False]), 1).tolist() == [True, True, False, False]
+    assert grow_largest(ones, torch.tensor([False, True, False, False]), 2).tolist() == [True, True, True, False]
+
+
+def test_the_cosine_begins_at_the_fraction_and_ends_at_zero():
+    assert cosine(0.4, 0, 75) == pytest.approx(0.4)
+    assert cosine(0.4, 75, 75) == pytest.approx(0.0)
+
+
+def _on_two_ranks(rank, path, grow):
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+    model = make()
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    optimizer = sgd(model)
+    rewirer = orthosparse.Rewirer(
+        model, optimizer, grow=grow, every=1, steps=100, generator=torch.Generator().manual_seed(rank)
+    )
+    for step in range(3):
+        x, y = batch(10 * step + rank)  # different data
+        optimizer.zero_grad()
+        F.cross_entropy(wrapped(x), y).backward()
+        optimizer.step()
+        rewirer.step()
+    for key, value in model.state_dict().items():
+        mine = value.to(torch.float64)
+        other = mine.clone()
+        dist.broadcast(other, src=0)
+        assert torch.equal(mine, other), key
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("grow", ["gradient", "random"])
+def test_all_ranks_make_the_same_moves(grow, tmp_path):
+    mp.spawn(_on_two_ranks, args=(tmp_path / "store", grow), nprocs=2)
