@@ -1,0 +1,20 @@
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orthosparse.counts import count_of
+from orthosparse.distributions._schedule import exponential
+
+
+@given(st.floats(0, 1), st.integers(0, 10**6), st.integers(1, 200))
+def test_counts_never_rise_and_end_at_the_density(density, size, rounds):
+    counts = exponential(density, size, rounds)
+    assert len(counts) == rounds
+    assert counts == sorted(counts, reverse=True)
+    assert counts[-1] == count_of(density, size)
+
+
+def test_every_round_keeps_the_same_fraction():
+    counts = exponential(0.01, 10**9, 100)
+    assert all(abs(b / a - 0.01**0.01) < 1e-6 for a, b in pairwise(counts))
