@@ -7,11 +7,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src"
 FLOORS = {
-    "mappings": 0,
+    "mappings": -1,  # type aliases, for every floor
     "registry": 0,
     "randomness": 0,
     "counts": 0,
     "selection": 0,
+    "agreement": 0,
+    "sharding": 0,
     "layers": 1,
     "masks": 1,
     "givens": 1,
@@ -19,6 +21,7 @@ FLOORS = {
     "orthogonality": 1,
     "init": 2,
     "masking": 2,
+    "pruning": 3,
     "distributions": 3,
     "schemes": 3,
     "dynamic": 3,

@@ -190,4 +190,4 @@ def _unchanged_on_error(layers: Mapping[str, Layer]) -> Iterator[None]:
 def _whole(weight: torch.Tensor) -> torch.Tensor:
     """The whole of a weight that FSDP2 may have sharded (a DTensor, whose module takes a second to import)."""
     gather = getattr(weight, "full_tensor", None)
-    return weight if gather is None else gather()  # type: ignore[no-any-return]
+    return weight if gather is None else gather()
