@@ -21,9 +21,16 @@ def embedded(
     matrices: torch.Tensor, positions: torch.Tensor, sides: Sequence[int], *, transposed: bool
 ) -> torch.Tensor:
     """Return [groups, first, second, *sides] kernels: `matrices` [groups, first, second] at the taps of `taps`."""
-    kernel = matrices.new_zeros(*matrices.shape, math.prod(sides))
-    index = positions.unsqueeze(2 if transposed else 1).expand(matrices.shape).unsqueeze(-1)
-    return kernel.scatter_(-1, index, matrices.unsqueeze(-1)).unflatten(-1, tuple(sides))
+    if math.prod(sides) == 1:
+        return matrices.reshape(*matrices.shape, *sides)
+    kernel: torch.Tensor = matrices.new_zeros(*matrices.shape, math.prod(sides))
+    if (positions == positions[0, 0]).all():  # one tap for all: ten times faster than a scatter
+        kernel[..., int(positions[0, 0])] = matrices
+    else:
+        index = positions.unsqueeze(2 if transposed else 1).expand(matrices.shape).unsqueeze(-1)
+        kernel.scatter_(-1, index, matrices.unsqueeze(-1))
+    kernels: torch.Tensor = kernel.unflatten(-1, tuple(sides))
+    return kernels
 
 
 def _center(groups: int, channels: int, sides: Sequence[int], generator: torch.Generator) -> torch.Tensor:

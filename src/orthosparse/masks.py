@@ -84,17 +84,21 @@ def cut(scores: Scores, count: int) -> Masks:
 
 def counts_of(masks: Mapping[str, torch.Tensor]) -> Counts:
     """Return the number of ones of each mask."""
-    return {name: int(mask.sum()) for name, mask in masks.items()}
+    return {name: _ones(mask) for name, mask in masks.items()}
 
 
 def densities_of(masks: Mapping[str, torch.Tensor]) -> Densities:
     """Return the fraction of ones of each mask."""
-    return {name: int(mask.sum()) / mask.numel() for name, mask in masks.items()}
+    return {name: _ones(mask) / mask.numel() for name, mask in masks.items()}
 
 
 def density_of(masks: Mapping[str, torch.Tensor]) -> float:
     """Return the fraction of ones over all masks together."""
     return sum(counts_of(masks).values()) / sum(mask.numel() for mask in masks.values())
+
+
+def _ones(mask: torch.Tensor) -> int:
+    return int(np.count_nonzero(mask.numpy())) if mask.device.type == "cpu" else int(mask.sum())
 
 
 def overlap(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> Densities:

@@ -38,7 +38,7 @@ def regular_bipartite_mask(
     """
     seed = draw_seed(generator)
     lines, places = _supports(shape, degree, derive(seed, "supports"))
-    mask = torch.zeros(min(shape), max(shape), dtype=torch.bool)
+    mask = torch.zeros(min(shape), max(shape), dtype=torch.bool, device="cpu")
     mask[lines.unsqueeze(2), places.unsqueeze(1)] = True
     return mask if shape[0] <= shape[1] else mask.T.contiguous()
 
@@ -62,7 +62,7 @@ def sample(
     seed = draw_seed(generator)
     lines, places = _supports(shape, degree, derive(seed, "supports"))
     bases = _orthonormal(len(lines), lines.shape[1], degree, derive(seed, "values"))
-    values = torch.zeros(min(shape), max(shape), dtype=torch.float64)
+    values = torch.zeros(min(shape), max(shape), dtype=torch.float64, device="cpu")
     mask = torch.zeros_like(values, dtype=torch.bool)
     where = lines.unsqueeze(2), places.unsqueeze(1)
     values[where], mask[where] = bases, True
@@ -79,13 +79,13 @@ def _supports(shape: tuple[int, int], degree: int, generator: torch.Generator) -
     _check(shape, degree)
     short, long = sorted(shape)
     supports = long // degree
-    lines = torch.randperm(short, generator=generator).view(supports, -1)
-    return lines, torch.randperm(long, generator=generator).view(supports, degree)
+    lines = torch.randperm(short, generator=generator, device="cpu").view(supports, -1)
+    return lines, torch.randperm(long, generator=generator, device="cpu").view(supports, degree)
 
 
 def _orthonormal(batch: int, rows: int, cols: int, generator: torch.Generator) -> torch.Tensor:
     """Return [batch, rows, cols] orthonormal rows, uniform (Haar): rows of a random orthonormal basis each."""
-    gaussian = torch.randn(batch, cols, rows, generator=generator, dtype=torch.float64)
+    gaussian = torch.randn(batch, cols, rows, generator=generator, dtype=torch.float64, device="cpu")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # QR has other last bits on another number of threads
     try:

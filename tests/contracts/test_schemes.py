@@ -243,6 +243,21 @@ def test_memory_format_is_kept_and_changes_no_value(scheme, kind):
 
 
 @every_scheme
+def test_the_default_device_and_dtype_change_nothing(scheme):
+    plain, other = MODELS["cnn"].make(), MODELS["cnn"].make()
+    masks = masks_for(plain)
+    given = filled(scheme, plain, masks, bias_std=0.1)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            assert same(given, filled(scheme, other, masks, bias_std=0.1))
+    finally:
+        torch.set_default_dtype(default)
+    assert same(dict(plain.named_parameters()), dict(other.named_parameters()))
+
+
+@every_scheme
 def test_given_masks_are_not_written_to(scheme):
     model = MODELS["cnn"].make()
     masks = masks_for(model)

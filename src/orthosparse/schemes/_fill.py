@@ -46,7 +46,7 @@ def fill_biases(layer: Layer, std: float, seed: int) -> None:
     """Fill the layer's biases with draws from N(0, std), zeros where `std` is 0."""
     for name in layer.biases:
         parameter = leaf(layer.module, name)
-        values = torch.zeros(parameter.shape, dtype=torch.float64)
+        values = torch.zeros(parameter.shape, dtype=torch.float64, device="cpu")
         if std:
             values.normal_(0.0, std, generator=derive(seed, layer.name, name))
         write_(parameter, values)

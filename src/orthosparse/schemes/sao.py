@@ -36,7 +36,7 @@ class _Plan:
 
     def draw(self, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
         values, mask = sample(self.shape, self.degree, generator=generator)
-        signs = torch.ones(self.below, self.beside, dtype=torch.float64)
+        signs = values.new_ones(self.below, self.beside)
         signs[1:] *= -1
         signs[:, 1:] *= -1
         return torch.kron(signs, values), mask.repeat(self.below, self.beside)
@@ -134,8 +134,8 @@ def _refusal(shape: tuple[int, int], wanted: Fraction, allowed: list[int]) -> st
 
 def _filled(layer: Layer, plans: list[_Plan], gain: float, bias_std: float, seed: int) -> torch.Tensor:
     """Fill the layer as planned and return its mask."""
-    weight = torch.zeros(layer.shape, dtype=layer.parameter().dtype)
-    mask = torch.zeros(layer.shape, dtype=torch.bool)
+    weight = torch.zeros(layer.shape, dtype=layer.parameter().dtype, device="cpu")
+    mask = torch.zeros_like(weight, dtype=torch.bool)
     stacks = zip(layer.matrices(weight), layer.matrices(mask), strict=True)
     places = [place for pair in stacks for place in zip(*pair, strict=True)]  # views [out, in, taps]
     for index, ((values, active), plan) in enumerate(zip(places, plans, strict=True)):
