@@ -1,0 +1,159 @@
+"""A model as a function of one tensor, checked at the edge and evaluated without a trace on the model."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from orthosparse.layers import unwrapped
+
+Output: TypeAlias = Callable[[Any], Tensor] | str | int
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The input as a leaf, the output as a function of it, and the size of the largest tensor in between."""
+
+    x: Tensor
+    y: Tensor
+    widest: int
+
+
+def check_input(x: Tensor) -> None:
+    """Raise unless `x` is a floating-point tensor with at least one sample in it.
+
+    Raises:
+        TypeError: not a floating-point tensor.
+        ValueError: no sample, or empty samples.
+    """
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        came = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(
+            f"x: expected a floating-point tensor; got {came}. "
+            "A model of integers (tokens) has no Jacobian there: pass a module that starts at its embeddings"
+        )
+    if x.dim() == 0 or x.numel() == 0:
+        raise ValueError(f"x: expected a batch of at least one sample; got shape {tuple(x.shape)}")
+
+
+def evaluate(model: nn.Module, x: Tensor, *, output: Output | None = None, through: str | None = None) -> Evaluation:
+    """Return a fresh leaf equal to `x` and the model's output there, differentiable twice in it.
+
+    Parameters are constants, buffers are copies, the random state is put back: nothing of the model changes.
+
+    Args:
+        output: picks the tensor out of what the model (or `through`) returns: a callable, a key or attribute, an index.
+        through: name of the module whose output is meant, instead of the model's.
+    """
+    check_input(x)
+    model = unwrapped(model)
+    with untraced(model, x.device):
+        leaf = x.detach().clone().requires_grad_()
+        entry = leaf.clone()  # not a leaf, so that a change in place is seen and named instead of failing inside torch
+        with _captured(model, through) as seen:
+            result = functional_call(model, frozen_state(model), (entry,))
+    if entry._version:
+        raise ValueError("model: changes its input in place, so the Jacobian at x is not the one of model(x); clone it")
+    if through is not None:
+        if len(seen.results) != 1:
+            raise ValueError(f"through: expected a module that runs once; {through!r} ran {len(seen.results)} times")
+        result = seen.results[0]
+    return Evaluation(leaf, _checked(picked(result, output), len(x)), seen.widest)
+
+
+def frozen_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters as constants and copies of the buffers, for `functional_call`."""
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    return parameters | {name: value.detach().clone() for name, value in model.named_buffers()}
+
+
+@contextmanager
+def untraced(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Differentiate, twice if need be, whatever the surroundings; put the random states back in the end."""
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(torch.random.fork_rng([] if device.type == "cpu" else [device]))
+        # The fused attention kernels have no second derivative, and cuDNN's recurrent ones none in eval mode.
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if recurrent and device.type == "cuda":
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        yield
+
+
+class _Seen:
+    """What the forward hooks collect: the results of one module, and the size of the largest tensor of any."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+        self.widest = 1
+
+    def measure(self, module: nn.Module, args: Any, result: Any) -> None:
+        del module, args
+        self.widest = max(self.widest, result.numel() if isinstance(result, Tensor) else 1)
+
+    def keep(self, module: nn.Module, args: Any, result: Any) -> None:
+        del module, args
+        self.results.append(_copied(result))  # a later layer may change it in place
+
+
+@contextmanager
+def _captured(model: nn.Module, name: str | None) -> Iterator[_Seen]:
+    modules = dict(model.named_modules())
+    if name is not None and (not name or name not in modules):
+        raise ValueError(f"through: expected the name of a module of this model; got {name!r}")
+    seen = _Seen()
+    hooks = [module.register_forward_hook(seen.measure) for module in modules.values()]
+    if name is not None:
+        hooks.append(modules[name].register_forward_hook(seen.keep))
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _copied(result: Any) -> Any:
+    if isinstance(result, Tensor):
+        return result.clone()
+    if type(result) in (tuple, list):
+        return type(result)(_copied(part) for part in result)
+    return result
+
+
+def picked(result: Any, output: Output | None) -> Any:
+    """Return the part of what a model returned that `output` means."""
+    if output is None:
+        return result
+    if callable(output):
+        return output(result)
+    try:
+        if isinstance(output, str) and not isinstance(result, Mapping):
+            return getattr(result, output)
+        return result[output]
+    except (AttributeError, KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"output: {output!r} is not in what the model returns, a {type(result).__name__}") from error
+
+
+def _checked(y: Any, batch: int) -> Tensor:
+    if not isinstance(y, Tensor):
+        raise TypeError(
+            f"model: expected its output to be a tensor; got {type(y).__name__}. Say which one with output=: "
+            "a callable (output=lambda out: out.logits), a key or attribute (output='logits') or an index (output=0)"
+        )
+    if not y.is_floating_point():
+        raise TypeError(f"model: expected a floating-point output; got {y.dtype}")
+    if y.dim() == 0 or len(y) != batch or y.numel() == 0:
+        raise ValueError(
+            f"model: expected an output with the {batch} samples of x as its first side; got {tuple(y.shape)}. "
+            "Bring them there with output=, e.g. output=lambda out: out.transpose(0, 1)"
+        )
+    if not y.requires_grad:
+        raise ValueError("model: its output does not depend on x through differentiable operations (detach, no_grad?)")
+    return y

@@ -1,0 +1,175 @@
+"""The largest singular values of a batch of matrices known by their products, and estimates of the mean ones.
+
+A block of random orthonormal vectors U_1 on the smaller side grows into an orthonormal basis U of the space that
+M^T M, (M^T M)^2, ... make of it (block Golub-Kahan-Lanczos, with every new vector orthogonalized against all earlier
+ones, twice). The eigenvalues s^2 of T = U^T M^T M U = Q S^2 Q^T give Ritz values s, the largest of which converge fast
+to the largest singular values of M. The same basis is a Gauss quadrature rule: with u_i the i-th vector of U_1,
+u_i^T f(M^T M) u_i = sum_j f(s_j^2) Q_ij^2 up to the rule's error (Golub and Meurant 2010), and its mean over random u_i
+is the mean of f over the spectrum: the stochastic Lanczos quadrature of Ubaru, Chen and Saad (2017). For the square
+root Gauss is too large, and the Gauss-Radau rule with a node at 0 too small, so the two enclose the value.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Product = Callable[[Tensor], Tensor]  # [number, batch, side] -> [number, batch, side]
+
+_SETTLED = 5e-3  # relative width of the quadrature's enclosure of the mean that ends the search
+_TINY = 100  # times machine epsilon: what is left of a vector that lay in the basis already
+
+
+@dataclass(frozen=True, eq=False)
+class Ritz:
+    """What a basis of k vectors tells about each matrix of the batch.
+
+    Attributes:
+        values: [batch, k], falling.
+        residuals: [batch, k]: M has a singular value within this distance of each of `values`.
+        upper: [batch, probes]: Gauss's value of u^T (M^T M)^(1/2) u for each probe u.
+        lower: [batch, probes]: Gauss-Radau's.
+        squares: [batch, probes]: |M u|^2.
+        side: the smaller side of M: how many singular values there are.
+    """
+
+    values: Tensor
+    residuals: Tensor
+    upper: Tensor
+    lower: Tensor
+    squares: Tensor
+    side: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether the basis spans the whole side, so that nothing is sampled."""
+        return self.values.shape[1] == self.side
+
+    def errors(self, count: int) -> Tensor:
+        """Return estimates of the errors of the `count` largest values: min(residual, residual^2 / gap)."""
+        values, residuals = self.values[:, :count], self.residuals[:, :count]
+        if self.values.shape[1] <= count:
+            return residuals
+        gaps = (values - self.values[:, count : count + 1]).clamp_min(torch.finfo(values.dtype).tiny)
+        return torch.minimum(residuals, residuals.square() / gaps)
+
+    def mean(self) -> Tensor:
+        """Return the mean singular value, [batch]."""
+        return self.values.mean(1) if self.complete else (self.upper + self.lower).mean(1) / 2
+
+    def mean_square(self) -> Tensor:
+        """Return the mean squared singular value, [batch]."""
+        return self.values.square().mean(1) if self.complete else self.squares.mean(1)
+
+    def enclosure(self) -> Tensor:
+        """Return by how much the quadrature may be off, [batch]."""
+        width = (self.upper - self.lower).mean(1).abs() / 2
+        return torch.zeros_like(width) if self.complete else width
+
+    def sampling_error(self) -> Tensor:
+        """Return the standard error that the choice of the probes gives the mean, [batch]."""
+        probes = self.upper.shape[1]
+        if self.complete or probes < 2:
+            return torch.zeros_like(self.upper[:, 0])
+        # The probes are orthogonal, hence drawn without replacement from a basis of the side.
+        deviation: Tensor = ((self.upper + self.lower) / 2).std(1)
+        return deviation * math.sqrt((1 - probes / self.side) / probes)
+
+
+def ritz(
+    gram: Product,
+    side: int,
+    like: Tensor,
+    *,
+    count: int,
+    probes: int,
+    steps: int,
+    tolerance: float,
+    generator: torch.Generator,
+) -> Ritz:
+    """Return the Ritz values of M after `steps` blocks, or once `count` are known to `tolerance` and the mean settled.
+
+    Args:
+        gram: M^T M.
+        side: the smaller side of M.
+        like: a tensor [batch, ...] with the dtype and device of the vectors.
+    """
+
+    def draw(number: int) -> Tensor:  # on the CPU, so that every device sees the same vectors
+        return torch.randn(len(like), side, number, generator=generator, dtype=torch.float64).to(like)
+
+    block = _orthonormal(draw(probes), like.new_zeros(len(like), side, 0), draw)
+    basis = images = block[:, :, :0]
+    for _ in range(steps):
+        image = gram(block.permute(2, 0, 1)).permute(1, 2, 0)
+        found = _rayleigh_ritz(
+            torch.cat([basis, block], 2), torch.cat([images, image], 2), probes=probes, inner=basis.shape[2]
+        )
+        basis, images = torch.cat([basis, block], 2), torch.cat([images, image], 2)
+        if found.complete or _is_enough(found, count, tolerance):
+            break
+        block = _orthonormal(image[:, :, : side - basis.shape[2]], basis, draw)
+    return found
+
+
+def _is_enough(found: Ritz, count: int, tolerance: float) -> bool:
+    known = found.errors(count) <= tolerance * found.values[:, :1]
+    settled = found.enclosure() <= torch.maximum(found.sampling_error(), _SETTLED * found.mean())
+    return found.values.shape[1] > count and bool(known.all()) and bool(settled.all())
+
+
+def _rayleigh_ritz(basis: Tensor, images: Tensor, *, probes: int, inner: int) -> Ritz:
+    """M^T M projected on the basis, of which the first `inner` vectors stood before the last block.
+
+    With u = U q and p = M u / s, the residual of a triple (s, u, p) is |M^T p - s u|; |M u - s p| is 0.
+    """
+    projected = (basis.mT @ images).double()
+    projected = (projected + projected.mT) / 2
+    squares, turned = torch.linalg.eigh(projected)
+    values = squares.clamp_min(0).sqrt()
+    upper = (turned[:, :probes].square() * values.unsqueeze(1)).sum(2)
+    lower = _radau(projected, inner, torch.finfo(basis.dtype).eps)[:, :probes]
+    diagonal = projected.diagonal(dim1=1, dim2=2)[:, :probes]
+    values, turned = values.flip(1).to(basis), turned.flip(2).to(basis)
+    scale = values.clamp_min(torch.finfo(values.dtype).tiny).unsqueeze(1)
+    residuals = torch.linalg.vector_norm((images @ turned) / scale - values.unsqueeze(1) * (basis @ turned), dim=1)
+    return Ritz(values, residuals, upper.to(basis), lower.to(basis), diagonal.to(basis), basis.shape[1])
+
+
+def _radau(projected: Tensor, inner: int, eps: float) -> Tensor:
+    """Return the diagonal of the square root of T with its last block replaced so that 0 is an eigenvalue.
+
+    That matrix is F^T F with F = V^T M U, where V is an orthonormal basis of M times the first `inner` vectors. With
+    T_inner = Q S^2 Q^T, V = M U_inner Q S^-1, so F = S^-1 Q^T T[:inner].
+    """
+    if inner == 0:
+        return torch.zeros_like(projected[:, :, 0])
+    squares, turned = torch.linalg.eigh(projected[:, :inner, :inner])
+    known = squares > _TINY * eps * squares[:, -1:]  # what is below is rounding, and its direction too
+    factor = torch.where(known, squares.clamp_min(torch.finfo(squares.dtype).tiny).rsqrt(), 0).unsqueeze(2)
+    _, values, rows = torch.linalg.svd(factor * (turned.mT @ projected[:, :inner]), full_matrices=False)
+    diagonal: Tensor = (rows.mT.square() * values.unsqueeze(1)).sum(2)
+    return diagonal
+
+
+def _orthonormal(vectors: Tensor, basis: Tensor, draw: Callable[[int], Tensor]) -> Tensor:
+    """Make `vectors` [batch, side, number] orthonormal, to `basis` too; random ones take the place of dependent ones.
+
+    Where a vector lies in the basis up to rounding, the space has closed (an isometry's does so at once). A random
+    vector then opens a new one, which is how values that occur several times are found several times.
+    """
+    vectors = _unit(vectors)
+    for attempt in range(3):
+        vectors, triangle = torch.linalg.qr(vectors - basis @ (basis.mT @ vectors))
+        if attempt == 0:
+            left = triangle.diagonal(dim1=1, dim2=2).abs()
+            lost = left <= _TINY * torch.finfo(left.dtype).eps
+            vectors = torch.where(lost.unsqueeze(1), _unit(draw(vectors.shape[2])), vectors)
+    return vectors
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    return vectors / lengths.clamp_min(torch.finfo(vectors.dtype).tiny)

@@ -1,0 +1,96 @@
+"""Recurrent layers as sums of products that never cancel, for the paths through them (see `_surrogates`)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Flag = Callable[[Tensor], Tensor]
+State = tuple[Tensor, ...]
+Weights = Sequence[Tensor]
+Step = Callable[[Flag, Tensor, State, Weights], State]
+
+
+def _gates(flag: Flag, x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+    """What the input and what the state send to the gates; biases come after the two matrices, in that order."""
+    biases = (weights[2], weights[3]) if len(weights) >= 4 else (None, None)
+    return flag(functional.linear(x, weights[0], biases[0])), flag(functional.linear(h, weights[1], biases[1]))
+
+
+def _lstm_step(flag: Flag, x: Tensor, state: State, weights: Weights) -> State:
+    h, c = state
+    i, f, g, o = sum(_gates(flag, x, h, weights)).chunk(4, -1)  # type: ignore[union-attr]
+    c = flag((1 + f) * c + (1 + i) * g)
+    h = flag((1 + o) * c)
+    projected = len(weights) in (3, 5)
+    return (flag(functional.linear(h, weights[-1])) if projected else h), c
+
+
+def _gru_step(flag: Flag, x: Tensor, state: State, weights: Weights) -> State:
+    (h,) = state
+    (xr, xz, xn), (hr, hz, hn) = (part.chunk(3, -1) for part in _gates(flag, x, h, weights))
+    new = flag(xn + (1 + xr + hr) * hn)
+    return (flag((1 + xz + hz) * (new + h)),)
+
+
+def _plain_step(flag: Flag, x: Tensor, state: State, weights: Weights) -> State:
+    return (flag(sum(_gates(flag, x, state[0], weights))),)  # type: ignore[arg-type]
+
+
+def _cell(step: Step) -> Callable[..., Any]:
+    def rule(flag: Flag, x: Tensor, state: Any, *weights: Tensor) -> Any:
+        given = [weight for weight in weights if weight is not None]
+        new = step(flag, x, tuple(state) if isinstance(state, list | tuple) else (state,), given)
+        return new if len(new) > 1 else new[0]
+
+    return rule
+
+
+def _layers(step: Step) -> Callable[..., Any]:
+    def rule(
+        flag: Flag, x: Tensor, state: Any, weights: Any, has_biases: bool, num_layers: int, dropout: float, *rest: Any
+    ) -> tuple[Tensor, ...]:
+        if len(rest) != 3:
+            raise ValueError("model: packed sequences are not supported by effective_density; pass padded ones")
+        _, bidirectional, batch_first = rest
+        del has_biases, dropout
+        starts = tuple(state) if isinstance(state, list | tuple) else (state,)
+        runs = num_layers * (2 if bidirectional else 1)
+        each = len(weights) // runs
+        x = x.transpose(0, 1) if batch_first else x
+        ends: list[State] = []
+        for layer in range(num_layers):
+            outputs = []
+            for direction in range(runs // num_layers):
+                run = layer * (runs // num_layers) + direction
+                own = weights[run * each : (run + 1) * each]
+                output, end = _run(step, flag, x, tuple(part[run] for part in starts), own, backwards=direction == 1)
+                outputs.append(output)
+                ends.append(end)
+            x = torch.cat(outputs, -1)
+        x = x.transpose(0, 1) if batch_first else x
+        return x, *(torch.stack(parts) for parts in zip(*ends, strict=True))
+
+    return rule
+
+
+def _run(step: Step, flag: Flag, x: Tensor, state: State, weights: Weights, *, backwards: bool) -> tuple[Tensor, State]:
+    outputs = []
+    for token in x.flip(0) if backwards else x:
+        state = step(flag, token, state, weights)
+        outputs.append(state[0])
+    return torch.stack(outputs[::-1] if backwards else outputs), state
+
+
+RULES = {
+    "lstm": _layers(_lstm_step),
+    "gru": _layers(_gru_step),
+    "rnn_tanh": _layers(_plain_step),
+    "rnn_relu": _layers(_plain_step),
+    "lstm_cell": _cell(_lstm_step),
+    "gru_cell": _cell(_gru_step),
+    "rnn_tanh_cell": _cell(_plain_step),
+    "rnn_relu_cell": _cell(_plain_step),
+}

@@ -1,0 +1,103 @@
+"""Singular values with their statistics: what was measured, how exactly, and at what cost."""
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+_BINS, _WIDTH, _HEIGHT = 40, 320, 80
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Singular values of one matrix per sample, and what is known of those that are not listed.
+
+    Reads like `values`: ``spectrum[0]``, ``spectrum.shape``, ``numpy.asarray(spectrum)``.
+
+    Attributes:
+        values: [batch, k], falling along each row. Exact: all min(inputs, outputs) of them unless k was given;
+            matrix-free: the k largest.
+        mean: over all singular values of all samples. Matrix-free: an estimate, good to about `mean_error`.
+        std: their standard deviation (divisor n), like `mean`.
+        max: the largest of all.
+        min: the smallest of all. Matrix-free: an upper bound of it.
+        error: estimated error of `values`, relative to the largest one; exact: what rounding explains.
+        mean_error: one standard error of `mean`; 0 where it is exact.
+        products: products with the Jacobian of the whole batch, or its transpose, that were spent.
+        exact: whether every singular value was computed.
+    """
+
+    values: Tensor
+    mean: float
+    std: float
+    max: float
+    min: float
+    error: float
+    mean_error: float = 0.0
+    products: int = 0
+    exact: bool = True
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of `values`."""
+        return self.values.shape
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return self.values[index]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.array(self.values.cpu(), dtype=dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        batch, count = self.values.shape
+        listed = f"{count} values" if self.exact else f"the {count} largest values"
+        about = "" if self.exact else f" +- {self.mean_error:.2g}"
+        return (
+            f"Spectrum({batch} x {listed}: mean {self.mean:.6g}{about}, std {self.std:.3g}, max {self.max:.6g}, "
+            f"min {'' if self.exact else '<= '}{self.min:.6g}; {'exact' if self.exact else 'matrix-free'}, "
+            f"error {self.error:.1g}, {self.products} products)"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<div>{_histogram(self.values)}<br><code>{escape(repr(self))}</code></div>"
+
+
+def spectrum_of(values: Tensor, *, k: int | None = None, products: int = 0, eps: float | None = None) -> Spectrum:
+    """Return the Spectrum of the complete, falling `values` [batch, side], of which the first `k` are listed.
+
+    Args:
+        eps: machine epsilon of the arithmetic behind them, where it is coarser than that of `values`.
+    """
+    return Spectrum(
+        values=values[:, :k],
+        mean=float(values.mean()),
+        std=float(values.std(correction=0)),
+        max=float(values.max()),
+        min=float(values.min()),
+        error=torch.finfo(values.dtype).eps if eps is None else eps,
+        products=products,
+    )
+
+
+def _histogram(values: Tensor) -> str:
+    """An inline SVG: how many values fall into each of equal bins from 0 (or the least) to the largest."""
+    flat = values.detach().double().flatten().cpu()
+    top = max(float(flat.max()), torch.finfo(torch.float64).tiny)
+    counts = torch.histc(flat, _BINS, 0.0, top)
+    bars = "".join(
+        f'<rect x="{i * _WIDTH / _BINS:.1f}" y="{_HEIGHT * (1 - share):.1f}" '
+        f'width="{_WIDTH / _BINS - 1:.1f}" height="{_HEIGHT * share:.1f}"/>'
+        for i, share in enumerate((counts / counts.max()).tolist())
+        if share
+    )
+    labels = f'<text x="0" y="{_HEIGHT + 14}">0</text>'
+    labels += f'<text x="{_WIDTH}" y="{_HEIGHT + 14}" text-anchor="end">{top:.4g}</text>'
+    style = 'fill="currentColor" font-size="12" font-family="sans-serif"'
+    return f'<svg width="{_WIDTH}" height="{_HEIGHT + 18}" {style} role="img">{bars}{labels}</svg>'

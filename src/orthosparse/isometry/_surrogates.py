@@ -1,0 +1,253 @@
+"""What each torch function becomes when only the paths through a network matter: sums of products that never cancel.
+
+In the surrogate network a signal is 0 where nothing arrives and positive elsewhere, and a derivative is positive
+exactly where a change passes on. So subtraction adds, an activation or a normalization hands every unit on to itself
+(plus a constant where its value at zero is not zero: the gate of a sigmoid is open even if nothing reaches it), maxima
+are sums, and attention mixes what its mask allows. A rule is ``(flag, *args, **kwargs) -> result`` with the arguments
+of the function it stands for; ``flag`` brings a signal back to 0 and 1, so that neither depth nor width can overflow.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from orthosparse.isometry import _recurrences
+
+Flag = Callable[[Tensor], Tensor]
+Rule = Callable[..., Any]
+
+_MASKED = -50.0  # an added constant below it closes an attention score (Swin adds -100, others -1e4 or -inf)
+
+
+def is_signal(value: Any) -> bool:
+    """Whether `value` is a tensor that depends on the input or on a weight."""
+    return isinstance(value, Tensor) and value.is_floating_point() and value.requires_grad
+
+
+def _same(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    del flag, args, kwargs
+    return x
+
+
+def _lifted(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    del flag, args, kwargs
+    return x + 1
+
+
+def _from_scalar(flag: Flag, x: Tensor, other: Any) -> Tensor:  # scalar / x, scalar ** x
+    del flag, other
+    return x + 1
+
+
+def _normalized(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Every unit to itself. A shift would only make constants, which matter where signals are multiplied."""
+    del flag
+    return x + 1 if _has_shift(args, kwargs) else x
+
+
+def _has_shift(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return isinstance(kwargs.get("bias"), Tensor) or sum(isinstance(arg, Tensor) for arg in args) >= 2
+
+
+def _softmax(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    del flag, args, kwargs
+    return torch.where(x < 0, 0.0, x + 1)
+
+
+def _positive(value: Any) -> Any:
+    """A constant without its sign; a signal has none."""
+    signless = is_signal(value) or (isinstance(value, Tensor) and value.dtype == torch.bool)
+    return value if signless else abs(value)
+
+
+def _sum(flag: Flag, a: Any, b: Any, *, alpha: Any = 1) -> Any:
+    if is_signal(a) and is_signal(b):
+        return flag(a + abs(alpha) * b)
+    signal, constant = (a, b) if is_signal(a) else (b, a)
+    if isinstance(constant, Tensor) and constant.numel() and float(constant.min()) <= _MASKED:
+        return signal + constant
+    return signal + _positive(constant)
+
+
+def _difference_from(flag: Flag, a: Any, b: Any, *, alpha: Any = 1) -> Any:
+    return _sum(flag, b, a, alpha=alpha)
+
+
+def _product(flag: Flag, a: Any, b: Any) -> Any:
+    del flag
+    return _positive(a) * _positive(b)
+
+
+def _quotient(flag: Flag, a: Any, b: Any, **kwargs: Any) -> Any:
+    del flag, kwargs
+    if is_signal(b):
+        return _positive(a) * (1 + b)
+    return a / (abs(b).masked_fill(b == 0, 1) if isinstance(b, Tensor) else abs(b))
+
+
+def _flagged(function: Rule) -> Rule:
+    """The function itself on constants without sign: linear maps and the like."""
+
+    def rule(flag: Flag, *args: Any, **kwargs: Any) -> Tensor:
+        return flag(function(*(_positive(arg) if isinstance(arg, Tensor) else arg for arg in args), **kwargs))
+
+    return rule
+
+
+def _pooled(sides: int) -> Rule:
+    """Max pooling as a sum over the same windows."""
+    convolve, pool = getattr(functional, f"conv{sides}d"), getattr(functional, f"max_pool{sides}d")
+
+    def rule(
+        flag: Flag,
+        x: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        window = [kernel_size] * sides if isinstance(kernel_size, int) else list(kernel_size)
+        stride = stride or kernel_size
+        options = {"stride": stride, "padding": padding, "dilation": dilation}
+        shape = pool(x.detach(), kernel_size, ceil_mode=ceil_mode, **options).shape
+        channels = x.shape[-sides - 1]
+        room = [0, max(window) if ceil_mode else 0] * sides  # ceil_mode: the last window may end outside
+        summed = convolve(functional.pad(x, room), x.new_ones(channels, 1, *window), groups=channels, **options)
+        summed = flag(summed[(..., *(slice(side) for side in shape[-sides:]))])
+        return (summed, None) if return_indices else summed
+
+    return rule
+
+
+def _adaptive(function: Rule) -> Rule:
+    def rule(flag: Flag, x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+        pooled = flag(function(x, output_size))
+        return (pooled, None) if return_indices else pooled
+
+    return rule
+
+
+def _extreme(flag: Flag, x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    if isinstance(dim, Tensor):  # max(a, b)
+        return _sum(flag, x, dim)
+    if dim is None:
+        return flag(x.sum())
+    return flag(x.sum(dim, keepdim=keepdim)), x.argmax(dim, keepdim=keepdim)
+
+
+def _reduced(flag: Flag, x: Tensor, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Tensor:
+    del kwargs
+    return flag(x.sum(dim, keepdim=keepdim))
+
+
+def _norm(flag: Flag, x: Tensor, order: Any = None, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Tensor:
+    del order
+    return _reduced(flag, x, dim, keepdim, **kwargs)
+
+
+def _power(flag: Flag, x: Any, exponent: Any) -> Any:
+    del flag
+    return x if is_signal(x) else exponent + 1
+
+
+def _interpolated(
+    flag: Flag, x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **kwargs: Any
+) -> Tensor:
+    mode = "bilinear" if mode == "bicubic" else mode  # the bicubic kernel has negative lobes
+    return flag(functional.interpolate(x, size, scale_factor, mode, **kwargs))
+
+
+def _attention(
+    flag: Flag,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **kwargs: Any,
+) -> Tensor:
+    del dropout_p
+    if kwargs.get("enable_gqa"):
+        share = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(share, -3), value.repeat_interleave(share, -3)
+    weights = 1 + flag(query @ key.mT)
+    if is_causal:
+        weights = weights.tril()
+    if attn_mask is not None:
+        weights = weights * (attn_mask if attn_mask.dtype == torch.bool else attn_mask > _MASKED)
+    return flag(weights @ value)
+
+
+def _multi_head(flag: Flag, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+    """`functional.multi_head_attention_forward`; tokens first, then the batch where there is one."""
+    bound = inspect.signature(functional.multi_head_attention_forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    heads, tokens = given["num_heads"], [given["query"], given["key"], given["value"]]
+    if given["use_separate_proj_weight"]:
+        matrices = [given["q_proj_weight"], given["k_proj_weight"], given["v_proj_weight"]]
+    else:
+        matrices = list(given["in_proj_weight"].chunk(3))
+    biases = [None] * 3 if given["in_proj_bias"] is None else given["in_proj_bias"].chunk(3)
+    split = [
+        flag(functional.linear(x, w, b)).unflatten(-1, (heads, -1)).movedim(0, -2)
+        for x, w, b in zip(tokens, matrices, biases, strict=True)
+    ]  # [(batch,) heads, tokens, size]
+    mask = _allowed(given["attn_mask"], heads, split[0])
+    padding = _allowed(given["key_padding_mask"], heads, split[0])
+    if padding is not None:
+        padding = padding[..., None, None, :]
+        mask = padding if mask is None else mask & padding
+    query, key, value = split
+    mixed = _attention(flag, query, key, value, mask)
+    merged = mixed.movedim(-2, 0).flatten(-2)
+    return flag(functional.linear(merged, given["out_proj_weight"], given["out_proj_bias"])), None
+
+
+def _allowed(mask: Tensor | None, heads: int, query: Tensor) -> Tensor | None:
+    """A mask of attention or padding (True, or very negative, closes) as one that opens where it is True."""
+    if mask is None:
+        return None
+    opened: Tensor = ~mask if mask.dtype == torch.bool else mask > _MASKED
+    if opened.dim() == 3 and query.dim() == 4:  # [batch * heads, tokens, tokens]
+        opened = opened.unflatten(0, (-1, heads))
+    return opened
+
+
+_SAME = """relu relu6 tanh gelu silu leaky_relu elu selu celu hardtanh hardswish mish softsign tanhshrink softshrink
+hardshrink rrelu prelu threshold dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout
+feature_alpha_dropout log_softmax neg abs clamp clip clamp_min clamp_max sqrt square sin sinh asinh atan
+erf expm1 log1p round floor ceil trunc sign local_response_norm normalize detach"""
+_LIFTED = "sigmoid hardsigmoid softplus logsigmoid exp exp2 cos cosh log log2 rsqrt reciprocal erfc"
+_LINEAR = "linear bilinear matmul mm bmm mv addmm baddbmm addbmm addmv einsum conv1d conv2d conv3d"
+_LINEAR += " conv_transpose1d conv_transpose2d conv_transpose3d"
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_SAME.split(), _same),
+    **dict.fromkeys(_LIFTED.split(), _lifted),
+    **dict.fromkeys(["rdiv", "rtruediv", "rpow"], _from_scalar),
+    **dict.fromkeys(["batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"], _normalized),
+    **dict.fromkeys(["softmax", "softmin", "gumbel_softmax"], _softmax),
+    **dict.fromkeys(["add", "iadd", "radd", "sub", "isub", "subtract", "maximum", "minimum"], _sum),
+    **dict.fromkeys(["rsub"], _difference_from),
+    **dict.fromkeys(["mul", "imul", "rmul", "multiply"], _product),
+    **dict.fromkeys(["div", "idiv", "truediv", "itruediv", "divide", "true_divide"], _quotient),
+    **{name: _flagged(getattr(torch, name, None) or getattr(functional, name)) for name in _LINEAR.split()},
+    **{f"max_pool{n}d": _pooled(n) for n in (1, 2, 3)},
+    **{f"adaptive_max_pool{n}d": _adaptive(getattr(functional, f"adaptive_avg_pool{n}d")) for n in (1, 2, 3)},
+    **dict.fromkeys(["max", "min"], _extreme),
+    **dict.fromkeys(["amax", "amin", "logsumexp", "var", "std", "mean"], _reduced),
+    **dict.fromkeys(["norm", "vector_norm"], _norm),
+    **dict.fromkeys(["pow", "float_power"], _power),
+    "interpolate": _interpolated,
+    "scaled_dot_product_attention": _attention,
+    "multi_head_attention_forward": _multi_head,
+    **_recurrences.RULES,
+}

@@ -1,0 +1,217 @@
+"""The mean-field (sigma_w, sigma_b) at which gradients neither vanish nor explode, for any elementwise activation.
+
+Pre-activations of a wide network are Gaussian, with variance q' = sigma_w^2 E[f(sqrt(q) z)^2] + sigma_b^2 after the
+next layer, and the squared singular values of one layer's Jacobian have mean chi = sigma_w^2 E[f'(sqrt(q) z)^2] (Poole
+et al. 2016, Schoenholz et al. 2017). A critical point keeps q and has chi = 1; the critical points of an activation lie
+on a line with q running along it.
+
+For weights that are orthogonal times sigma_w the spectrum of J J^T follows from its S-transform (Pennington et al.
+2017). A distribution with moments m_1, m_2 has S(z) = (1 + (1 - m_2 / m_1^2) z + ...) / m_1, and S is multiplicative.
+W W^T is sigma_w^2 times the identity, so S is the constant 1 / sigma_w^2; the slopes D^2 have m_k = mu_k = E[f'^(2k)].
+After L layers m_1 = chi^L and m_2 / m_1^2 - 1 = L (mu_2 / mu_1^2 - 1). Nothing here depends on which entries of W are
+zero: an exactly orthogonal W has these moments at any density.
+"""
+
+import math
+from dataclasses import dataclass
+
+from orthosparse.isometry._gaussian import Activation, elementwise, moments
+
+_DEFAULT_Q = 0.0259  # gives the paper's (1.0247, 0.00448) for tanh
+_GRID = [10 ** (exponent / 3) for exponent in range(-30, 10)]  # of q: from 1e-10 to 1e3
+_FLAT = 1e-6  # spread per layer that counts as none
+_ROUNDING = 1e-11  # of q: how far sigma_b^2 may lie below 0
+_EPSILON = 1e-14  # of q: what of sigma_b^2 is the rounding of q itself
+_LARGEST = 700.0  # whose exponential is still a float64
+_LEAST_Q = 1e-10  # a smaller variance is one that dies out
+
+
+@dataclass(frozen=True)
+class MeanField:
+    """A point (sigma_w, sigma_b) of an activation and what an infinitely wide network does there.
+
+    Attributes:
+        sigma_w: gain of the orthogonal weights (or std times sqrt(fan-in) of Gaussian ones).
+        sigma_b: std of the biases.
+        q: variance of the pre-activations, kept from layer to layer.
+        chi: mean squared singular value of one layer's Jacobian; 1 at a critical point.
+        slope: derivative of the variance map at q. Below 1, q attracts; at 1 any variance is kept as it comes in.
+        spread: mu_2 / mu_1^2 - 1, what one layer adds to the relative variance of the squared singular values.
+        isometry: whether orthogonal weights can give dynamical isometry with this activation: whether `spread` goes to
+            0 somewhere on its critical line, so that any depth has a point where all singular values are near 1.
+        note: what to know before using the point; empty if nothing.
+    """
+
+    sigma_w: float
+    sigma_b: float
+    q: float
+    chi: float
+    slope: float
+    spread: float
+    isometry: bool
+    note: str = ""
+
+    @property
+    def depth_scale(self) -> float:
+        """Layers over which gradients change by a factor e, and inputs are told apart; infinite at criticality."""
+        return _layers(self.chi)
+
+    @property
+    def variance_scale(self) -> float:
+        """Layers over which a variance near q approaches it (or leaves it) by a factor e."""
+        return _layers(self.slope)
+
+    def variance(self, depth: int) -> float:
+        """Return the variance of the squared singular values of the Jacobian of `depth` layers, orthogonal weights."""
+        growth = 2 * depth * math.log(self.chi) if self.chi > 0 else -math.inf
+        return depth * self.spread * math.exp(growth) if growth < _LARGEST else math.inf
+
+
+def critical_point(
+    activation: str | Activation, *, q: float | None = None, depth: int | None = None, variance: float = 0.1
+) -> MeanField:
+    """Return the point with chi = 1 at which the variance `q` is kept.
+
+    Densities do not enter: for exactly orthogonal weights the point is the same for dense and sparse ones. Where the
+    activation has no dynamical isometry (ReLU) the gain is the He-like one that keeps the mean squared singular value
+    at 1, and `note` says so.
+
+    Args:
+        activation: a name ("tanh", "relu", ...), a module, or any elementwise function of a tensor.
+        q: variance of the pre-activations. By default the one that suits `depth`; without a depth 0.0259, which gives
+            the (1.0247, 0.00448) of the paper's 1000-layer tanh networks.
+        depth: choose the largest q up to 1 for which the variance of the squared singular values is at most `variance`
+            after this many layers. Ignored where q is given.
+
+    Raises:
+        ValueError: unknown or not elementwise activation, a q at which no sigma_b works, or a derivative that is zero.
+
+    Example:
+        >>> point = critical_point("tanh", q=0.0259)
+        >>> round(point.sigma_w, 4), round(point.sigma_b, 5)
+        (1.0247, 0.00448)
+        >>> round(critical_point("relu").sigma_w ** 2, 12), critical_point("relu").isometry
+        (2.0, False)
+    """
+    function = elementwise(activation)
+    _check_positive(q=q, depth=depth, variance=variance)
+    line = _critical_line(function)
+    if q is None:
+        q = _DEFAULT_Q if depth is None else _largest_q(function, line, variance / depth)
+    sigma_w, sigma_b = _sigmas(function, q)
+    return _described(function, sigma_w, sigma_b, q, line)
+
+
+def mean_field(activation: str | Activation, sigma_w: float, sigma_b: float = 0.0, *, start: float = 1.0) -> MeanField:
+    """Return what happens at a given point, critical or not: where the variance settles that begins at `start`.
+
+    Raises:
+        ValueError: the variance grows without bound.
+
+    Example:
+        >>> round(mean_field("tanh", 1.0247, 0.00448).q, 4)
+        0.0259
+    """
+    function = elementwise(activation)
+    _check_positive(sigma_w=sigma_w, start=start)
+    if not 0 <= sigma_b < math.inf:
+        raise ValueError(f"sigma_b: expected a number of at least 0; got {sigma_b!r}")
+    q = _settled(function, sigma_w, sigma_b, start)
+    return _described(function, sigma_w, sigma_b, q, _critical_line(function))
+
+
+def _check_positive(**numbers: float | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and (isinstance(number, bool) or not 0 < number < math.inf):
+            raise ValueError(f"{name}: expected a positive number; got {number!r}")
+
+
+def _layers(factor: float) -> float:
+    rate = abs(math.log(factor)) if factor > 0 else math.inf
+    return math.inf if rate < 1e-12 else 1 / rate
+
+
+def _sigmas(function: Activation, q: float) -> tuple[float, float]:
+    """sigma_w from chi = 1, then sigma_b from the fixed point."""
+    square, mu_1, _, _ = moments(function, q).tolist()
+    if mu_1 == 0:
+        raise ValueError("activation: expected a derivative that is not zero everywhere; chi cannot be 1")
+    rest = q - square / mu_1
+    if rest < -_ROUNDING * q:
+        raise ValueError(f"q: no critical point at {q:g}, where sigma_b^2 would be {rest:.3g}; try another variance")
+    return mu_1**-0.5, math.sqrt(rest) if rest > _EPSILON * q else 0.0
+
+
+def _critical_line(function: Activation) -> dict[float, float]:
+    """The spread per layer by q, wherever on the grid there is a critical point."""
+    line = {}
+    for q in _GRID:
+        square, mu_1, mu_2, _ = moments(function, q).tolist()
+        if mu_1 > 0 and q - square / mu_1 >= -_ROUNDING * q:
+            line[q] = mu_2 / mu_1**2 - 1
+    return line
+
+
+def _largest_q(function: Activation, line: dict[float, float], spread: float) -> float:
+    """The largest q up to 1 with at most this spread; where there is none, the q with the least."""
+    candidates = {q: value for q, value in line.items() if q <= 1}
+    if not candidates:
+        raise ValueError("activation: no critical point with a variance up to 1; give q")
+    fitting = [q for q, value in candidates.items() if value <= spread]
+    if not fitting:
+        return min(candidates, key=lambda q: (round(candidates[q], 9), abs(math.log(q / _DEFAULT_Q))))
+    low = max(fitting)
+    high = min((q for q in candidates if q > low), default=low)
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        _, mu_1, mu_2, _ = moments(function, middle).tolist()
+        low, high = (middle, high) if mu_2 / mu_1**2 - 1 <= spread else (low, middle)
+    return low
+
+
+def _settled(function: Activation, sigma_w: float, sigma_b: float, start: float) -> float:
+    """Follow the variance map from `start` in the direction it moves, to the fixed point it meets first."""
+
+    def gain(q: float) -> float:
+        change = sigma_w**2 * float(moments(function, q)[0]) + sigma_b**2 - q
+        return 0.0 if abs(change) <= _ROUNDING * q else change
+
+    direction = gain(start)
+    if direction == 0:
+        return start
+    factor = 2.0 if direction > 0 else 0.5
+    near, far = start, start * factor
+    while gain(far) * direction > 0:
+        near, far = far, far * factor
+        if far > 1e9:
+            raise ValueError(f"sigma_w: the variance of the activations grows without bound at {sigma_w!r}")
+        if far < _LEAST_Q:
+            return 0.0
+    for _ in range(60):
+        middle = math.sqrt(near * far)
+        near, far = (middle, far) if gain(middle) * direction > 0 else (near, middle)
+    return far
+
+
+def _described(function: Activation, sigma_w: float, sigma_b: float, q: float, line: dict[float, float]) -> MeanField:
+    near = max(q, _LEAST_Q)  # a variance that dies out: the limit, on both sides of a kink at 0
+    _, mu_1, mu_2, bent = moments(function, near).tolist()
+    # d/dq E[g(sqrt(q) z)] = E[g(sqrt(q) z) (z^2 - 1)] / (2 q), by differentiating the density.
+    slope = sigma_w**2 * bent / (2 * near)
+    spread = max(0.0, mu_2 / mu_1**2 - 1) if mu_1 > 0 else 0.0
+    least = min(line.values(), default=math.inf)
+    notes = []
+    if least > _FLAT:
+        notes.append(
+            f"no dynamical isometry: even orthogonal weights spread the squared singular values by {least:.3g} or more "
+            "a layer, and the gain only keeps their mean at 1 (like He's)"
+        )
+    if q == 0:
+        notes.append("the variance of the activations dies out")
+    elif slope > 1 + 1e-9:
+        notes.append(f"the variance q is not stable: a deviation grows by a factor {slope:.6g} a layer")
+    elif abs(slope - 1) <= 1e-9:
+        notes.append("the variance is kept as it comes in, whatever it is: scale the input to q")
+    return MeanField(
+        sigma_w, sigma_b, q, sigma_w**2 * mu_1, slope, spread, isometry=least <= _FLAT, note="; ".join(notes)
+    )

@@ -1,0 +1,152 @@
+"""Which weights of a sparse model lie on a live path from its input to its output."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.isometry._functional import Output, picked, untraced
+from orthosparse.isometry._reachability import live_weights
+from orthosparse.layers import Layer, find_layers, unwrapped
+from orthosparse.mappings import Masks
+from orthosparse.masking import masks_of
+
+
+@dataclass(frozen=True, eq=False)
+class LayerPaths:
+    """The paths through one layer.
+
+    Attributes:
+        density: fraction of its weights that are active.
+        effective: fraction of its weights that are active and on a path from the input to the output.
+        live: which.
+        dead_inputs: how many of its inputs have no such weight (over all its matrices: groups, blocks).
+        dead_outputs: how many of its outputs have none.
+    """
+
+    density: float
+    effective: float
+    live: Tensor
+    dead_inputs: int
+    dead_outputs: int
+
+
+@dataclass(frozen=True, eq=False)
+class EffectiveDensity:
+    """How much of a sparse model is connected.
+
+    Attributes:
+        total: fraction of all weights that are active and on a path from the input to the output.
+        density: fraction of all weights that are active.
+        layers: the same for each layer, with its dead units.
+    """
+
+    total: float
+    density: float
+    layers: dict[str, LayerPaths]
+
+    def __float__(self) -> float:
+        return self.total
+
+    def __repr__(self) -> str:
+        dead = {name: (paths.dead_inputs, paths.dead_outputs) for name, paths in self.layers.items()}
+        told = ", ".join(f"{name} {i} in, {o} out" for name, (i, o) in dead.items() if i or o)
+        return f"EffectiveDensity({self.total:.6g} of {self.density:.6g} active; dead units: {told or 'none'})"
+
+
+def effective_density(
+    model: nn.Module,
+    x: Tensor,
+    *,
+    output: Output | None = None,
+    masks: Masks | None = None,
+    layers: Mapping[str, Layer] | None = None,
+) -> EffectiveDensity:
+    """Return the fraction of weights on a live path from the input to the output, per layer and in all.
+
+    Paths follow the model's own graph: residual sums, concatenations, pooling, attention, recurrence, convolutions
+    with their strides and padding. A weight counts as a connection when its mask says that it is active, be its value
+    zero or not (an EOI convolution has such weights). Activations and normalizations hand each unit on to itself: that
+    a normalization divides all by one statistic is not counted as a path.
+
+    Args:
+        x: an input of the right shape and kind; its values do not matter, and one sample is enough.
+        output: which tensor, where the model does not return one: a callable, a key or attribute, or an index.
+        masks: which weights are active, by layer name. By default the attached masks, and everything in layers without
+            one; for baked masks pass ``{name: layer.weight() != 0 for name, layer in find_layers(model).items()}``.
+        layers: which layers count; by default all that `find_layers` finds.
+
+    Raises:
+        ValueError: an empty batch, unknown names in `masks`, or an output that does not depend on the input.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
+        >>> masks = {"0": torch.tensor([[1, 1], [0, 0]]).bool(), "2": torch.tensor([[1, 1]]).bool()}
+        >>> effective_density(model, torch.ones(1, 2), masks=masks)
+        EffectiveDensity(0.5 of 0.666667 active; dead units: 0 0 in, 1 out, 2 1 in, 0 out)
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x: expected a tensor; got {type(x).__name__}")
+    if x.dim() == 0 or x.numel() == 0:
+        raise ValueError(f"x: expected a batch of at least one sample; got shape {tuple(x.shape)}")
+    model = unwrapped(model)
+    found = dict(find_layers(model) if layers is None else layers)
+    active = _active(model, found, masks)
+    names = {id(value): name for name, value in model.named_parameters()}
+    keys = {name: names[id(layer.parameter())] for name, layer in found.items()}
+    with _evaluating(model), untraced(model, x.device):
+        live = live_weights(
+            model, x, {keys[name]: mask for name, mask in active.items()}, pick=lambda result: picked(result, output)
+        )
+    paths = {name: _paths(layer, active[name], live[keys[name]]) for name, layer in found.items()}
+    size = sum(layer.numel for layer in found.values())
+    return EffectiveDensity(
+        total=sum(int(part.live.sum()) for part in paths.values()) / size,
+        density=sum(int(mask.sum()) for mask in active.values()) / size,
+        layers=paths,
+    )
+
+
+def _active(model: nn.Module, layers: Mapping[str, Layer], masks: Masks | None) -> Masks:
+    given = masks_of(model) if masks is None else masks
+    if masks is not None and (unknown := sorted(set(masks) - set(layers))):
+        raise ValueError(f"masks: expected names of layers of this model; got {', '.join(unknown)}")
+    whole = {name: torch.ones(layer.shape, dtype=torch.bool) for name, layer in layers.items() if name not in given}
+    active = {name: whole[name] if name in whole else given[name].bool() for name in layers}
+    for name, mask in active.items():
+        if mask.shape != layers[name].shape:
+            raise ValueError(f"masks: expected shape {tuple(layers[name].shape)} for {name!r}; got {tuple(mask.shape)}")
+    return active
+
+
+def _paths(layer: Layer, active: Tensor, live: Tensor) -> LayerPaths:
+    stacks = layer.matrices(live.contiguous())  # [how_many, out, in, taps]
+    return LayerPaths(
+        density=int(active.sum()) / layer.numel,
+        effective=int(live.sum()) / layer.numel,
+        live=live,
+        dead_inputs=_dead_inputs(layer, stacks),
+        dead_outputs=sum(int((~stack.flatten(2).any(2)).sum()) for stack in stacks),
+    )
+
+
+def _dead_inputs(layer: Layer, stacks: Iterable[Tensor]) -> int:
+    columns = [stack.any(3).any(1) for stack in stacks]  # [how_many, in]
+    if layer.kind == "conv":  # groups have inputs of their own; blocks share theirs
+        return sum(int((~part).sum()) for part in columns)
+    return int((~torch.cat(columns).any(0)).sum())
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode, and afterwards each module in the mode it had."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        for module, _ in modes:
+            module.training = False
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -1,0 +1,127 @@
+"""How large the gradients of a model are, layer by layer, and what one step of gradient descent makes of them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from orthosparse.isometry._functional import untraced
+from orthosparse.layers import Layer, find_layers, unwrapped
+
+Loss = Callable[[Any, Any], Tensor]
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class GradientFlow:
+    """Norms of gradients on one batch, before and after one step of gradient descent on it.
+
+    Attributes:
+        norms: of the gradient of each layer's weights.
+        norm: of the gradient of all trainable parameters.
+        norms_after: like `norms`, at the parameters minus `step_size` times the gradient.
+        norm_after: like `norm`, there.
+        curvature: g^T H g, whose share theta * H g of each weight GraSP scores. For a small step,
+            norm_after^2 = norm^2 - 2 * step_size * curvature + ...
+        loss: the loss before the step.
+        step_size: the length of the step in units of the gradient.
+    """
+
+    norms: dict[str, float]
+    norm: float
+    norms_after: dict[str, float]
+    norm_after: float
+    curvature: float
+    loss: float
+    step_size: float
+
+
+def gradient_flow(
+    model: nn.Module,
+    loss: Loss | None,
+    batch: tuple[Any, Any],
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    step_size: float = 0.01,
+) -> GradientFlow:
+    """Return the norms of the gradients of each layer on one batch, before and after one step of gradient descent.
+
+    The model is taken as it stands (mode, masks) and left as it was: parameters, `.grad`, buffers and random states.
+    Dropout draws the same mask before and after.
+
+    Args:
+        loss: of (output, y); None: cross-entropy.
+        batch: (x, y), where x is a tensor or a mapping of keyword arguments.
+        step_size: of the step, in units of the gradient.
+
+    Example:
+        >>> model = nn.Linear(1, 1, bias=False)
+        >>> _ = nn.init.constant_(model.weight, 1.0)
+        >>> flow = gradient_flow(model, lambda out, y: ((out - y) ** 2).sum(), (torch.ones(1, 1), torch.zeros(1, 1)))
+        >>> flow.norm, round(flow.norm_after, 6), flow.curvature
+        (2.0, 1.96, 8.0)
+    """
+    model = unwrapped(model)
+    found = dict(find_layers(model) if layers is None else layers)
+    objective = _Objective(model, functional.cross_entropy if loss is None else loss, batch)
+    here = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if not here:
+        raise ValueError("model: expected at least one parameter that requires a gradient; all are frozen")
+    value, before, curvature = objective(here)
+    _, after, _ = objective({name: parameter - step_size * before[name] for name, parameter in here.items()})
+    names = {id(parameter): name for name, parameter in here.items()}
+    keys = {name: names[id(layer.parameter())] for name, layer in found.items() if id(layer.parameter()) in names}
+    return GradientFlow(
+        norms={name: _norm([before[key]]) for name, key in keys.items()},
+        norm=_norm(before.values()),
+        norms_after={name: _norm([after[key]]) for name, key in keys.items()},
+        norm_after=_norm(after.values()),
+        curvature=curvature,
+        loss=value,
+        step_size=step_size,
+    )
+
+
+class _Objective:
+    """The loss on one batch as a function of the trained parameters; every call sees the same buffers and dropout."""
+
+    def __init__(self, model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> None:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise TypeError(f"batch: expected a pair (x, y); got {type(batch).__name__}")
+        self.model, self.loss = model, loss
+        self.x, self.y = batch
+        if isinstance(self.x, Tensor) and (self.x.dim() == 0 or len(self.x) == 0):
+            raise ValueError(f"batch: expected at least one sample; got shape {tuple(self.x.shape)}")
+
+    def __call__(self, parameters: Mapping[str, Tensor]) -> tuple[float, Tensors, float]:
+        """Return the loss, its gradients g and g^T H g there."""
+        with untraced(self.model, next(iter(parameters.values())).device):
+            leaves = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
+            value = self.loss(self._outputs(leaves), self.y)
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                raise ValueError("loss: expected a function of (output, y) that returns one number")
+            gradients = torch.autograd.grad(value, list(leaves.values()), create_graph=True, materialize_grads=True)
+            fixed = [gradient.detach() for gradient in gradients]
+            along = torch.stack([(a * b).sum() for a, b in zip(gradients, fixed, strict=True)]).sum()
+            bent = (
+                torch.autograd.grad(along, list(leaves.values()), materialize_grads=True)
+                if along.requires_grad
+                else [torch.zeros_like(part) for part in fixed]  # a loss that is linear in the parameters
+            )
+        curvature = sum(float((a.double() * b.double()).sum()) for a, b in zip(bent, fixed, strict=True))
+        return float(value.detach()), dict(zip(leaves, fixed, strict=True)), curvature
+
+    def _outputs(self, leaves: Tensors) -> Any:
+        state = {name: value.detach() for name, value in self.model.named_parameters() if name not in leaves}
+        state |= {name: value.detach().clone() for name, value in self.model.named_buffers()}
+        if isinstance(self.x, Mapping):
+            return functional_call(self.model, state | leaves, (), dict(self.x))
+        return functional_call(self.model, state | leaves, (self.x,))
+
+
+def _norm(tensors: Iterable[Tensor]) -> float:
+    return float(torch.stack([torch.linalg.vector_norm(part.double()) for part in tensors]).norm())

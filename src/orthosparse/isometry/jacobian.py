@@ -1,0 +1,152 @@
+"""The singular values of a model's input-output Jacobian: all when it is small, the largest and the mean when large."""
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.isometry._functional import Output, evaluate, untraced
+from orthosparse.isometry._krylov import ritz
+from orthosparse.isometry._products import Jacobian
+from orthosparse.isometry._spectrum import Spectrum, spectrum_of
+from orthosparse.randomness import derive, draw_seed
+
+Method = Literal["auto", "exact", "matrix_free"]
+
+_SIDE = 512  # smaller side up to which every singular value is computed
+_PRODUCTS = 4096  # and the number of products that this may take
+_BYTES = 2**30  # and the memory of the Jacobians
+# A probe's estimate of the mean varies by sqrt(2 / side) times the spectrum's std: for 1 % of it, probes * side = 2e4.
+_PROBES, _SAMPLES = 8, 20_000
+
+
+def singular_values(
+    model: nn.Module,
+    x: Tensor,
+    *,
+    output: Output | None = None,
+    through: str | None = None,
+    k: int | None = None,
+    method: Method = "auto",
+    chunk: int | None = None,
+    probes: int | None = None,
+    steps: int = 30,
+    tolerance: float = 1e-4,
+    generator: torch.Generator | None = None,
+) -> Spectrum:
+    """Return the singular values of d model(x)_i / d x_i of every sample i, as a Spectrum: ``.values`` is [batch, k].
+
+    The model is taken as it stands: mode, masks, dtype, device. Where samples influence each other (batch normalization
+    in train mode) the other samples stay put, and sample i moves the statistics as it moves itself. The model's
+    buffers, gradients and mode and the random states are left as they were; dropout in train mode draws one mask.
+
+    ``exact`` builds the Jacobians from products with the unit vectors of the smaller side. ``matrix_free`` finds the
+    `k` largest values by block Golub-Kahan-Lanczos and estimates mean, std and their error by stochastic quadrature;
+    values that lie closer together than its resolution may be listed fewer times than they occur. ``auto`` is exact
+    when the smaller side is at most 512, takes at most 4096 products, and the Jacobians fit in 1 GiB.
+
+    Args:
+        x: a batch of floating-point inputs, samples first.
+        output: which tensor, where the model does not return one: a callable, a key or attribute, or an index.
+        through: stop at the output of this module (``"layer3"``): the spectrum of the layers up to it.
+        k: how many values of each sample to list: by default all (exact) or the largest (matrix_free).
+        chunk: how many products go through the graph at once; 1 needs no batched kernels and the least memory.
+        probes: matrix_free: vectors in a block; by default enough for a standard error of the mean near 1 % of the
+            spectrum's std, and 8 at least.
+        steps: matrix_free: blocks at most. Values not known to `tolerance` by then say so in `error`.
+        tolerance: matrix_free: relative error of the listed values to stop at.
+        generator: matrix_free: draws the first block.
+
+    Raises:
+        TypeError: `x` or the output is not a floating-point tensor.
+        ValueError: an empty batch, an output that does not have the samples first, a model that changes its input in
+            place, or a Jacobian that is not finite.
+
+    Example:
+        >>> g = torch.Generator().manual_seed(0)
+        >>> model = nn.Linear(3, 2)
+        >>> _ = nn.init.orthogonal_(model.weight, generator=g)
+        >>> singular_values(model, torch.randn(4, 3, generator=g)).values.shape
+        torch.Size([4, 2])
+    """
+    _check(method=method, k=k, chunk=chunk, probes=probes, steps=steps)
+    at = evaluate(model, x, output=output, through=through)
+    with untraced(model, x.device):
+        jacobian = Jacobian(at.x, at.y, widest=at.widest, chunk=chunk)
+        side = min(jacobian.inputs, jacobian.outputs)
+        if k is not None and k > side:
+            raise ValueError(f"k: expected at most {side}, the smaller side of the Jacobian; got {k}")
+        if method == "exact" or (method == "auto" and _is_small(jacobian)):
+            return _exact(jacobian, k)
+        probes = min(side, probes or max(_PROBES, math.ceil(_SAMPLES / side)))
+        return _matrix_free(jacobian, k or 1, probes, steps, tolerance, generator)
+
+
+def _check(*, method: str, **counts: int | None) -> None:
+    if method not in get_args(Method):
+        raise ValueError(f"method: expected one of {', '.join(get_args(Method))}; got {method!r}")
+    for name, count in counts.items():
+        least = 2 if name == "probes" else 1
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < least):
+            raise ValueError(f"{name}: expected an integer of at least {least}; got {count!r}")
+
+
+def _is_small(jacobian: Jacobian) -> bool:
+    side = min(jacobian.inputs, jacobian.outputs)
+    products = side * (jacobian.batch if jacobian.coupled else 1)
+    memory = jacobian.batch * jacobian.inputs * jacobian.outputs * jacobian.x.element_size()
+    return side <= _SIDE and products <= _PRODUCTS and memory <= _BYTES
+
+
+def _exact(jacobian: Jacobian, k: int | None) -> Spectrum:
+    reverse = jacobian.outputs <= jacobian.inputs
+    side = min(jacobian.inputs, jacobian.outputs)
+    units = torch.eye(side, dtype=jacobian.y.dtype, device=jacobian.y.device).unsqueeze(1)
+    vectors = units.expand(side, jacobian.batch, side)
+    rows = jacobian.transposed(vectors) if reverse else jacobian.times(vectors)
+    values = torch.linalg.svdvals(_at_least_float32(_finite(rows)).transpose(0, 1))
+    return spectrum_of(values, k=k, products=jacobian.products, eps=torch.finfo(rows.dtype).eps)
+
+
+def _matrix_free(
+    jacobian: Jacobian, k: int, probes: int, steps: int, tolerance: float, generator: torch.Generator | None
+) -> Spectrum:
+    # The smaller side is where the basis lives: J J^T where there are fewer outputs, else J^T J.
+    first, second = jacobian.transposed, jacobian.times
+    if jacobian.outputs > jacobian.inputs:
+        first, second = second, first
+    like = _at_least_float32(jacobian.y.detach().new_zeros(jacobian.batch))
+    found = ritz(
+        lambda vectors: _finite(second(first(vectors))).to(like),
+        min(jacobian.inputs, jacobian.outputs),
+        like,
+        count=k,
+        probes=probes,
+        steps=steps,
+        tolerance=tolerance,
+        generator=derive(draw_seed(generator), "probes"),
+    )
+    mean, scale = float(found.mean().mean()), found.values[:, :1].clamp_min(torch.finfo(like.dtype).tiny)
+    return Spectrum(
+        values=found.values[:, :k],
+        mean=mean,
+        std=math.sqrt(max(0.0, float(found.mean_square().mean()) - mean**2)),
+        max=float(found.values.max()),
+        min=float(found.values.min()),
+        error=max(float((found.errors(k) / scale).max()), torch.finfo(jacobian.y.dtype).eps),
+        # Probes err independently from sample to sample, the quadrature alike.
+        mean_error=float(torch.linalg.vector_norm(found.sampling_error()) / len(like) + found.enclosure().mean()),
+        products=jacobian.products,
+        exact=False,
+    )
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _finite(products: Tensor) -> Tensor:
+    if not torch.isfinite(products).all():
+        raise ValueError("model: its Jacobian at x is not finite (overflow, or NaN in x or in the weights?)")
+    return products
