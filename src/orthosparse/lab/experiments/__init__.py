@@ -1,0 +1,63 @@
+"""Experiments: frozen dataclasses of plain values, each with a key, a price and a `run(seed)` that returns metrics.
+
+A kind is one file; `KINDS` lists them. `experiment_of` makes an experiment out of its key again.
+"""
+
+import json
+from dataclasses import fields
+from typing import Any
+
+from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments.conv_picture import ConvPicture
+from orthosparse.lab.experiments.efficiency import Efficiency
+from orthosparse.lab.experiments.expected_density import ExpectedDensity
+from orthosparse.lab.experiments.init_runtime import InitRuntime
+from orthosparse.lab.experiments.mask_picture import MaskPicture
+from orthosparse.lab.experiments.parameter_count import ParameterCount
+from orthosparse.lab.experiments.spectrum import Spectrum
+from orthosparse.lab.experiments.training import Training
+from orthosparse.registry import lookup
+
+__all__ = [
+    "KINDS",
+    "ConvPicture",
+    "Efficiency",
+    "ExpectedDensity",
+    "Experiment",
+    "InitRuntime",
+    "MaskPicture",
+    "ParameterCount",
+    "Progress",
+    "Spectrum",
+    "Training",
+    "experiment_of",
+]
+
+KINDS: dict[str, type[Experiment]] = {
+    "conv_picture": ConvPicture,
+    "efficiency": Efficiency,
+    "expected_density": ExpectedDensity,
+    "init_runtime": InitRuntime,
+    "mask_picture": MaskPicture,
+    "parameter_count": ParameterCount,
+    "spectrum": Spectrum,
+    "training": Training,
+}
+
+
+def experiment_of(key: str) -> Experiment:
+    """Return the experiment whose key this is.
+
+    Raises:
+        ValueError: an unknown kind, or a field that this version does not have.
+
+    Example:
+        >>> experiment_of('{"kind":"mask_picture","scheme":"sao"}')
+        MaskPicture(scheme='sao', size=32, density=0.125)
+    """
+    given: dict[str, Any] = json.loads(key)
+    kind = lookup(KINDS, given.pop("kind", None), "kind")
+    known = {field.name for field in fields(kind)}
+    if unknown := sorted(given.keys() - known):
+        raise ValueError(f"key: expected fields of {kind.__name__} ({', '.join(sorted(known))}); got {unknown}")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})

@@ -1,0 +1,96 @@
+"""What every experiment is: plain fields, a key that outlives new fields, a price, and a way to run."""
+
+import json
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+# Told how far an experiment has come: the fraction done, and a few words.
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """One cell of a table or one point of a figure, for any seed.
+
+    A kind is a frozen dataclass of plain values. Two experiments are equal when their keys are. A field that is added
+    later has a default that changes nothing, so that old keys live.
+
+    Attributes:
+        kind: the name of the kind, in `KINDS`.
+        accelerated: whether a run takes a GPU where there is one; the other kinds compute on the processor.
+    """
+
+    kind: ClassVar[str]
+    accelerated: ClassVar[bool] = False
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults, in plain values."""
+        named = {field.name: _plain(field, getattr(self, field.name)) for field in fields(self)}
+        return {field.name: named[field.name] for field in fields(self) if named[field.name] != _default(field)}
+
+    def key(self) -> str:
+        """Return the kind and the given fields as compact JSON, names in order."""
+        return json.dumps({"kind": self.kind, **self.given()}, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    def described(self) -> dict[str, Any]:
+        """Return every field in plain values; what stands for "the usual" is spelled out."""
+        return {field.name: _plain(field, getattr(self, field.name)) for field in fields(self)}
+
+    def label(self) -> str:
+        """Return the given fields in a few words, for people."""
+        words = (_word(name, value) for name, value in self.given().items())
+        return " ".join([self.kind, *words])
+
+    def cost(self) -> float:
+        """Return a rough number of seconds that a run takes; measured times correct it."""
+        return 1.0
+
+    def run(
+        self,
+        seed: int,
+        *,
+        root: Path | str | None = None,
+        out: Path | None = None,
+        device: str = "auto",
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Run with one seed and return its metrics, flat and in plain values, and ``curves``, lists of numbers.
+
+        Args:
+            root: the folder of the data.
+            out: a folder of the run's own; what an interrupted run left there is taken up. None keeps nothing.
+            device: auto, cpu, cuda or cuda:INDEX.
+            progress: told how far it is.
+        """
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Experiment) and self.key() == other.key()
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+
+def _default(field: Field[Any]) -> Any:
+    """Return the plain default of a field; MISSING, which equals nothing, where it has none."""
+    if field.default_factory is not MISSING:
+        return _plain(field, field.default_factory())
+    return field.default if field.default is MISSING else _plain(field, field.default)
+
+
+def _plain(field: Field[Any], value: Any) -> Any:
+    """Return what JSON makes of a value: tuples become lists, and a whole number in a field of floats a float."""
+    if isinstance(value, int) and not isinstance(value, bool) and float in (field.type, *get_args(field.type)):
+        return float(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _word(name: str, value: Any) -> str:
+    """Return a value as people would say it: names alone, and numbers with what they are."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return " ".join(f"{inner}={value[inner]}" for inner in sorted(value))
+    return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"

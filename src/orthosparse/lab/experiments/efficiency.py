@@ -1,0 +1,166 @@
+"""Efficiency: what one sparse orthogonal matrix costs, and how orthogonal it is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse import DISTRIBUTIONS, SCHEMES, find_layers, givens, init, isometry
+from orthosparse.lab.experiments._clock import now, resolved
+from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.randomness import derive
+from orthosparse.registry import lookup
+
+_LONG_ENOUGH, _FEWEST, _MOST = 0.2, 3, 50  # repeat for so many seconds, and so many times
+_AI_ITERATIONS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Efficiency(Experiment):
+    """An n x n matrix, from the seed to float32 values and mask on the device.
+
+    Attributes:
+        method: ``eoi``, ``sao`` (at the density nearest to the asked one that it allows), ``ai`` (from a dense
+            orthogonal matrix times a random mask), or ``released-cost-model``. The last is no measurement of a sampler:
+            the paper's released code copies the matrix and counts its non-zeros at every rotation, so the model is the
+            measured time of one such copy and count, times the expected number of rotations.
+        iterations: of AI; None: 10^4.
+    """
+
+    kind: ClassVar[str] = "efficiency"
+    accelerated: ClassVar[bool] = True
+
+    method: str
+    size: int
+    density: float
+    iterations: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the method's name.
+
+        Raises:
+            ValueError: an unknown one.
+        """
+        lookup(_METHODS, self.method, "method")
+
+    def cost(self) -> float:
+        """Return a rough number of seconds on a processor."""
+        if self.method != "ai":
+            return 1.0 + 1e-7 * self.size**2
+        return 1.0 + (self.iterations or _AI_ITERATIONS) * (2e-5 + 4 * self.size**3 * 1e-11)
+
+    def run(
+        self,
+        seed: int,
+        *,
+        root: Path | str | None = None,
+        out: Path | None = None,
+        device: str = "auto",
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Return seconds (of the model: ``modelled_seconds``), the orthogonality score and what was drawn."""
+        del root, out, progress  # no data, nothing kept, too short to watch
+        return _METHODS[self.method](self, seed, resolved(device)) | {"threads": torch.get_num_threads()}
+
+
+def _eoi(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, Any]:
+    count = round(experiment.density * experiment.size**2)
+
+    def draw(turn: int) -> tuple[Tensor, Tensor]:
+        shape, generator = (experiment.size, experiment.size), derive(seed, "eoi", turn)
+        values, mask = givens.sample(shape, count, dtype=torch.float32, generator=generator)
+        return values.to(device), mask.to(device)
+
+    return _measured(draw, device)
+
+
+def _sao(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, Any]:
+    linear, masks = _masked(experiment, seed)
+    layers = find_layers(linear)
+
+    def draw(turn: int) -> tuple[Tensor, Tensor]:
+        options = {"degree": "nearest", "generator": derive(seed, "sao", turn)}
+        mask = SCHEMES["sao"](linear, masks, layers=layers, **options)["weight"]
+        return linear.weight.detach().to(device), mask.to(device)
+
+    return _measured(draw, device)
+
+
+def _ai(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, Any]:
+    iterations = experiment.iterations or _AI_ITERATIONS
+    linear, masks = _masked(experiment, seed)
+    linear, layers = linear.to(device), find_layers(linear)
+
+    def draw(turn: int) -> tuple[Tensor, Tensor]:
+        generator = derive(seed, "ai", turn)
+        with torch.no_grad():
+            init.orthogonal_(linear.weight, generator=generator)
+        options = {"iterations": iterations, "device": device, "generator": generator}
+        mask = SCHEMES["ai"](linear, masks, layers=layers, **options)["weight"]
+        return linear.weight.detach(), mask
+
+    return _measured(draw, device, fewest=1) | {"iterations": iterations}
+
+
+def _released(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, Any]:
+    del device  # the released code works on the processor
+    rotations = givens.expected_rotations(experiment.size, experiment.size, experiment.density)
+    matrix = torch.zeros(experiment.size, experiment.size)
+    matrix.fill_diagonal_(1.0)
+
+    def turn(_: int) -> tuple[Tensor, Tensor]:
+        copy = matrix.clone()
+        return copy, torch.count_nonzero(copy)
+
+    times = _times(turn, torch.device("cpu"))[0]
+    del seed  # nothing is drawn
+    each = median(times)
+    return {"modelled_seconds": rotations * each, "rotations": rotations, "seconds_per_rotation": each}
+
+
+_METHODS: dict[str, Callable[[Efficiency, int, torch.device], dict[str, Any]]] = {
+    "ai": _ai,
+    "eoi": _eoi,
+    "released-cost-model": _released,
+    "sao": _sao,
+}
+
+
+def _masked(experiment: Efficiency, seed: int) -> tuple[nn.Linear, dict[str, Tensor]]:
+    """Return a square layer, not yet filled, and a uniformly random mask for it."""
+    linear: nn.Linear = nn.utils.skip_init(nn.Linear, experiment.size, experiment.size, bias=False)  # type: ignore[assignment]
+    with torch.no_grad():
+        linear.weight.zero_()
+    return linear, DISTRIBUTIONS["uniform"](linear, experiment.density, generator=derive(seed, "mask"))
+
+
+def _measured(
+    draw: Callable[[int], tuple[Tensor, Tensor]], device: torch.device, *, fewest: int = _FEWEST
+) -> dict[str, Any]:
+    times, (values, mask) = _times(draw, device, fewest=fewest)
+    score = isometry.orthogonality_score(values.cpu())
+    return {
+        "seconds": median(times),
+        "fastest_seconds": min(times),
+        "repeats": len(times),
+        "orthogonality": float(score),  # type: ignore[arg-type]
+        "density": int(mask.sum()) / mask.numel(),
+    }
+
+
+def _times(
+    draw: Callable[[int], tuple[Tensor, Tensor]], device: torch.device, *, fewest: int = _FEWEST
+) -> tuple[list[float], tuple[Tensor, Tensor]]:
+    """Return the seconds of every draw, and the last one's result; a first draw warms caches and is not counted."""
+    if fewest > 1:
+        draw(0)
+    times: list[float] = []
+    while len(times) < fewest or (sum(times) < _LONG_ENOUGH and len(times) < _MOST):
+        begin = now(device)
+        result = draw(len(times) + 1)
+        times.append(now(device) - begin)
+    return times, result

@@ -1,0 +1,56 @@
+"""MaskPicture: the mask of one sparse orthogonal matrix, entry by entry."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from orthosparse import DISTRIBUTIONS, SCHEMES, isometry
+from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.randomness import derive
+from orthosparse.registry import lookup
+
+
+@dataclass(frozen=True, eq=False)
+class MaskPicture(Experiment):
+    """A square matrix of `size` filled by a scheme, ``eoi`` or ``sao`` in the paper."""
+
+    kind: ClassVar[str] = "mask_picture"
+
+    scheme: str
+    size: int = 32
+    density: float = 0.125
+
+    def __post_init__(self) -> None:
+        """Check the scheme's name.
+
+        Raises:
+            ValueError: an unknown one.
+        """
+        lookup(SCHEMES, self.scheme, "scheme")
+
+    def run(
+        self,
+        seed: int,
+        *,
+        root: Path | str | None = None,
+        out: Path | None = None,
+        device: str = "auto",
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Return the mask (0 and 1) and the values, row after row."""
+        del root, out, device, progress  # nothing to read, keep or wait for
+        linear: nn.Linear = nn.utils.skip_init(nn.Linear, self.size, self.size, bias=False)  # type: ignore[assignment]
+        with torch.no_grad():
+            linear.weight.zero_()
+        counts = DISTRIBUTIONS["uniform"](linear, self.density, generator=derive(seed, "counts"))
+        mask = SCHEMES[self.scheme](linear, counts, generator=derive(seed, "mask_picture"))["weight"]
+        return {
+            "rows": self.size,
+            "columns": self.size,
+            "count": int(mask.sum()),
+            "orthogonality": float(isometry.orthogonality_score(linear.weight.detach())),  # type: ignore[arg-type]
+            "curves": {"mask": mask.int().flatten().tolist(), "values": linear.weight.detach().flatten().tolist()},
+        }
