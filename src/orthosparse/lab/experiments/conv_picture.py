@@ -45,6 +45,6 @@ class ConvPicture(Experiment):
             "side": self.side,
             "count": int(mask.sum()),
             "center_count": int(torch.count_nonzero(weight[:, :, middle, middle])),
-            "orthogonality": float(isometry.orthogonality_score(weight)),  # type: ignore[arg-type]
+            "orthogonality": float(isometry.orthogonality_score(weight)),
             "curves": {"mask": mask.int().flatten().tolist(), "weights": weight.flatten().tolist()},
         }

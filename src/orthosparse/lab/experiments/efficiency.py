@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from orthosparse import DISTRIBUTIONS, SCHEMES, find_layers, givens, init, isometry
+from orthosparse import DISTRIBUTIONS, SCHEMES, find_layers, givens, init, isometry, ramanujan
 from orthosparse.lab.experiments._clock import now, resolved
 from orthosparse.lab.experiments._experiment import Experiment, Progress
 from orthosparse.randomness import derive
@@ -47,6 +47,11 @@ class Efficiency(Experiment):
         """
         lookup(_METHODS, self.method, "method")
 
+    def given(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults and are read."""
+        unread = set() if self.method == "ai" else {"iterations"}
+        return {name: value for name, value in super().given().items() if name not in unread}
+
     def cost(self) -> float:
         """Return a rough number of seconds on a processor."""
         if self.method != "ai":
@@ -79,21 +84,21 @@ def _eoi(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, A
 
 
 def _sao(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, Any]:
-    linear, masks = _masked(experiment, seed)
-    layers = find_layers(linear)
+    shape = (experiment.size, experiment.size)
+    degree = min(ramanujan.degrees_of(shape), key=lambda each: abs(each - experiment.density * experiment.size))
 
     def draw(turn: int) -> tuple[Tensor, Tensor]:
-        options = {"degree": "nearest", "generator": derive(seed, "sao", turn)}
-        mask = SCHEMES["sao"](linear, masks, layers=layers, **options)["weight"]
-        return linear.weight.detach().to(device), mask.to(device)
+        values, mask = ramanujan.sample(shape, degree, generator=derive(seed, "sao", turn))
+        return values.float().to(device), mask.to(device)
 
     return _measured(draw, device)
 
 
 def _ai(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, Any]:
     iterations = experiment.iterations or _AI_ITERATIONS
-    linear, masks = _masked(experiment, seed)
-    linear, layers = linear.to(device), find_layers(linear)
+    linear: nn.Linear = nn.utils.skip_init(nn.Linear, experiment.size, experiment.size, bias=False, device=device)
+    masks = DISTRIBUTIONS["uniform"](linear, experiment.density, generator=derive(seed, "mask"))
+    layers = find_layers(linear)
 
     def draw(turn: int) -> tuple[Tensor, Tensor]:
         generator = derive(seed, "ai", turn)
@@ -107,7 +112,7 @@ def _ai(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, An
 
 
 def _released(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, Any]:
-    del device  # the released code works on the processor
+    del seed, device  # nothing is drawn; the released code works on the processor
     rotations = givens.expected_rotations(experiment.size, experiment.size, experiment.density)
     matrix = torch.zeros(experiment.size, experiment.size)
     matrix.fill_diagonal_(1.0)
@@ -116,9 +121,7 @@ def _released(experiment: Efficiency, seed: int, device: torch.device) -> dict[s
         copy = matrix.clone()
         return copy, torch.count_nonzero(copy)
 
-    times = _times(turn, torch.device("cpu"))[0]
-    del seed  # nothing is drawn
-    each = median(times)
+    each = median(_times(turn, torch.device("cpu"))[0])
     return {"modelled_seconds": rotations * each, "rotations": rotations, "seconds_per_rotation": each}
 
 
@@ -130,14 +133,6 @@ _METHODS: dict[str, Callable[[Efficiency, int, torch.device], dict[str, Any]]] =
 }
 
 
-def _masked(experiment: Efficiency, seed: int) -> tuple[nn.Linear, dict[str, Tensor]]:
-    """Return a square layer, not yet filled, and a uniformly random mask for it."""
-    linear: nn.Linear = nn.utils.skip_init(nn.Linear, experiment.size, experiment.size, bias=False)  # type: ignore[assignment]
-    with torch.no_grad():
-        linear.weight.zero_()
-    return linear, DISTRIBUTIONS["uniform"](linear, experiment.density, generator=derive(seed, "mask"))
-
-
 def _measured(
     draw: Callable[[int], tuple[Tensor, Tensor]], device: torch.device, *, fewest: int = _FEWEST
 ) -> dict[str, Any]:
@@ -147,7 +142,7 @@ def _measured(
         "seconds": median(times),
         "fastest_seconds": min(times),
         "repeats": len(times),
-        "orthogonality": float(score),  # type: ignore[arg-type]
+        "orthogonality": float(score),
         "density": int(mask.sum()) / mask.numel(),
     }
 

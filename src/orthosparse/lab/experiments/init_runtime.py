@@ -43,7 +43,7 @@ class InitRuntime(Experiment):
         from dataclasses import replace
         from itertools import islice
 
-        from orthosparse import sparsify
+        import orthosparse
         from orthosparse.lab.experiments._clock import now
         from orthosparse.lab.seeds import generators
         from orthosparse.lab.training import fit, launch
@@ -54,7 +54,7 @@ class InitRuntime(Experiment):
         times = [now(fabric.device)]
         dense = assemble(replace(config, density=1.0), seed, fabric, root=root).state
         times.append(now(fabric.device))
-        sparsify(
+        orthosparse.sparsify(
             dense.network,
             self.density,
             distribution=self.distribution,

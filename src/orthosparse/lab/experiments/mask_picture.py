@@ -42,7 +42,7 @@ class MaskPicture(Experiment):
     ) -> dict[str, Any]:
         """Return the mask (0 and 1) and the values, row after row."""
         del root, out, device, progress  # nothing to read, keep or wait for
-        linear: nn.Linear = nn.utils.skip_init(nn.Linear, self.size, self.size, bias=False)  # type: ignore[assignment]
+        linear: nn.Linear = nn.utils.skip_init(nn.Linear, self.size, self.size, bias=False)
         with torch.no_grad():
             linear.weight.zero_()
         counts = DISTRIBUTIONS["uniform"](linear, self.density, generator=derive(seed, "counts"))
@@ -51,6 +51,6 @@ class MaskPicture(Experiment):
             "rows": self.size,
             "columns": self.size,
             "count": int(mask.sum()),
-            "orthogonality": float(isometry.orthogonality_score(linear.weight.detach())),  # type: ignore[arg-type]
+            "orthogonality": float(isometry.orthogonality_score(linear.weight.detach())),
             "curves": {"mask": mask.int().flatten().tolist(), "values": linear.weight.detach().flatten().tolist()},
         }

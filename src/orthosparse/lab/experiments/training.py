@@ -80,8 +80,8 @@ class Training(Experiment):
     def cost(self) -> float:
         """Return a rough number of seconds on a fast GPU."""
         recipe = self.config().recipe
-        steps = recipe.epochs * math.ceil(_IMAGES.get(self.data, 50_000) / recipe.batch)
-        step = _STEP.get(self.model, 0.05) * max(1.0, recipe.batch / 128)
+        steps: int = recipe.epochs * math.ceil(_IMAGES.get(self.data, 50_000) / recipe.batch)
+        step: float = _STEP.get(self.model, 0.05) * max(1.0, recipe.batch / 128)
         return _SETUP + steps * step + (_AI if self.scheme == "ai" and self.density < 1 else 0.0)
 
     def run(
