@@ -23,15 +23,16 @@ class Stepper:
 
     Args:
         graph: capture full batches as a CUDA graph; None does so on a single GPU when the optimizer can be captured.
+        at_once: check every step before its update; None does so on a single CPU.
     """
 
-    def __init__(self, state: State, *, graph: bool | None = None) -> None:
+    def __init__(self, state: State, *, graph: bool | None = None, at_once: bool | None = None) -> None:
         device = state.fabric.device
         possible = device.type == "cuda" and state.fabric.world_size == 1 and can_be_captured(state.optimizer)
         if graph and not possible:
             raise ValueError(f"graph: expected a single GPU and sgd or adamw; got {device}, {state.recipe.optimizer}")
         self.state = state
-        self._at_once = device.type == "cpu" and state.fabric.world_size == 1
+        self._at_once = (device.type == "cpu" and state.fabric.world_size == 1) if at_once is None else at_once
         self._graphed = Graphed(self._captured) if (possible if graph is None else graph) else None
         self._images = self._labels = torch.empty(0)
         self._good: Any = None

@@ -1,0 +1,39 @@
+import dataclasses
+
+import pytest
+import torch
+
+from orthosparse.lab.training import Recipe, TrainConfig, launch
+from orthosparse.lab.training.assembly import assemble
+
+RECIPE = Recipe(epochs=2, lr=0.2, batch=64, dense_init="orthogonal")
+
+
+def digits_config(**changes):
+    """An MLP of three layers on the digits; fields of the recipe and of the configuration may be mixed."""
+    in_recipe = {name: changes.pop(name) for name in list(changes) if name in Recipe.__dataclass_fields__}
+    settings = {"activation": "tanh", "density": 0.3, "scheme": "base", "model_options": {"depth": 3, "width": 32}}
+    return TrainConfig("mlp", "digits", dataclasses.replace(RECIPE, **in_recipe), **{**settings, **changes})
+
+
+@pytest.fixture(scope="session")
+def config():
+    return digits_config
+
+
+@pytest.fixture
+def assembled():
+    def make(seed=1, **changes):
+        settings = digits_config(**changes)
+        return assemble(settings, seed, launch(device="cpu", precision=settings.recipe.precision)).state
+
+    return make
+
+
+@pytest.fixture
+def same_weights():
+    def check(first, second):
+        first, second = first.state_dict(), second.state_dict()
+        return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+    return check

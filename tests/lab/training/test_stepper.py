@@ -1,0 +1,152 @@
+import dataclasses
+
+import pytest
+import torch
+
+from orthosparse.lab.training import NonFiniteError, fit
+from orthosparse.lab.training.stepper import Stepper
+
+
+class _Poison(torch.autograd.Function):
+    """Passes values, and a gradient that is not finite."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.inf
+
+
+def _poisoned(state, at, layer="fc2"):
+    """Make the gradient that flows back out of a layer's output infinite at step `at` of the first epoch."""
+
+    def hook(module, inputs, output):
+        return _Poison.apply(output) if (state.epoch, state.step) == (0, at) and module.training else output
+
+    state.network.get_submodule(layer).register_forward_hook(hook)
+    return state
+
+
+def _run(state, at_once):
+    stepper = Stepper(state, at_once=at_once)
+    stepper.remember()
+    for images, labels in state.loader.epoch(0):
+        stepper(images, labels)
+    return stepper.verify()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("dynamic", [None, "rigl"])
+def test_the_step_and_the_layer_of_the_first_bad_gradient_are_named(assembled, at_once, dynamic):
+    state = _poisoned(assembled(dynamic=dynamic, every=3), at=7)
+    with pytest.raises(NonFiniteError) as caught:
+        _run(state, at_once)
+    assert (caught.value.epoch, caught.value.step) == (0, 7)
+    assert caught.value.layer in ("fc2.weight", "fc2.bias")
+    assert f"epoch 1, step 8 of {len(state.loader)}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_weights_are_those_from_before_the_bad_step(assembled, same_weights, at_once):
+    state, good = _poisoned(assembled(), at=7), assembled()
+    with pytest.raises(NonFiniteError):
+        _run(state, at_once)
+    stepper = Stepper(good)
+    for step, (images, labels) in enumerate(good.loader.epoch(0)):
+        if step == 7:
+            break
+        stepper(images, labels)
+    assert same_weights(state.network, good.network)
+
+
+def test_a_loss_that_overflows_is_found_where_it_begins(assembled):
+    state = assembled(lr=1e30, activation="linear", density=1.0)
+    with pytest.raises(NonFiniteError, match="Try a lower lr") as caught:
+        fit(state)
+    assert caught.value.step in (1, 2)
+    assert "is not finite" in str(caught.value)
+
+
+def test_bad_images_are_called_bad_images(assembled):
+    state = assembled()
+    state.loader._scale = state.loader._scale * torch.nan
+    with pytest.raises(NonFiniteError, match="the images are not finite"):
+        fit(state)
+
+
+def test_checking_at_once_or_afterwards_trains_the_same(assembled, same_weights):
+    first, second = assembled(), assembled()
+    assert torch.equal(_run(first, True), _run(second, False))
+    assert same_weights(first.network, second.network)
+
+
+def test_hooks_are_gone_after_a_diagnosis(assembled):
+    state = _poisoned(assembled(), at=0)
+    with pytest.raises(NonFiniteError):
+        _run(state, True)
+    assert not any(p._post_accumulate_grad_hooks for p in state.network.parameters())
+    assert sum(len(module._forward_hooks) for module in state.network.modules()) == 1
+
+
+def _trained(assembled, steps, **how):
+    state = assembled(how.pop("device", "cuda"), **how.pop("changes", {}))
+    stepper = Stepper(state, **how)
+    stepper.remember()
+    for epoch in range(2):
+        state.epoch, state.step = epoch, 0
+        state.set_rate()
+        state.tally.reset()
+        for _, (images, labels) in zip(range(steps), state.loader.epoch(epoch), strict=False):
+            stepper(images, labels)
+        stepper.verify()
+    return state, state.tally.values[0].cpu()
+
+
+@pytest.mark.gpu
+class TestOnAGpu:
+    @pytest.fixture
+    def on(self, config):
+        from orthosparse.lab.training import launch
+        from orthosparse.lab.training.assembly import assemble
+
+        def make(device, **changes):
+            settings = config(**changes)
+            return assemble(settings, 1, launch(device=device, precision=settings.recipe.precision)).state
+
+        return make
+
+    @pytest.mark.parametrize("changes", [{}, {"density": 1.0}, {"dynamic": "rigl", "every": 4}, {"accumulate": 2}])
+    def test_a_captured_step_trains_as_an_eager_one_does(self, on, changes):
+        changes = {"precision": "fp32", **changes}
+        graphed, losses = _trained(on, 99, graph=True, changes=changes)
+        eager, expected = _trained(on, 99, graph=False, changes=changes)
+        # Sums in another order, 42 steps of lr 0.2 long.
+        torch.testing.assert_close(losses, expected, atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(graphed.network.state_dict(), eager.network.state_dict(), atol=1e-2, rtol=1e-2)
+
+    def test_a_captured_step_follows_the_rate(self, on):
+        state, _ = _trained(on, 10, graph=True, changes={"precision": "fp32"})
+        state.recipe = dataclasses.replace(state.recipe, lr=0.0, weight_decay=0.0)
+        for group in state.optimizer.param_groups:
+            assert isinstance(group["lr"], torch.Tensor)
+            assert group["lr"].is_cuda
+
+    def test_dropout_differs_from_replay_to_replay(self, on):
+        state = on("cuda", precision="fp32", lr=0.0, weight_decay=0.0)
+        dropout = torch.nn.functional.dropout
+        state.network.register_forward_pre_hook(lambda _, x: (dropout(x[0], 0.5, state.network.training),))
+        stepper = Stepper(state, graph=True)
+        images, labels = next(iter(state.loader.epoch(0)))
+        for _ in range(10):
+            stepper(images, labels)
+        losses = stepper.verify()[0][:10].tolist()
+        assert len(set(losses)) == 10
+
+    def test_a_bad_step_inside_a_graph_is_found_afterwards(self, on):
+        state = on("cuda", lr=1e30, activation="linear", density=1.0, precision="fp32")
+        with pytest.raises(NonFiniteError) as caught:
+            fit(state)
+        assert caught.value.step in (1, 2)
