@@ -1,6 +1,7 @@
 """Build the optional sampling kernel; everything else is in pyproject.toml."""
 
 import sys
+from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -12,6 +13,7 @@ setup(
         Extension(
             "orthosparse._givens",
             ["src/orthosparse/_givens.cpp"],
+            depends=sorted(str(path) for path in Path("src/orthosparse/_kernel").glob("*.hpp")),
             extra_compile_args=["/std:c++17", "/O2", "/fp:precise"] if sys.platform == "win32" else UNIX_FLAGS,
             extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],

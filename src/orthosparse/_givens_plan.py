@@ -3,15 +3,16 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from orthosparse import _givens_stream as stream
 from orthosparse._givens_task import ROTATIONS, STOPS, Task
 
+Step = tuple[int, int, int, int]  # attempt, columns i < j, non-zeros gained
 Rotations = list[tuple[int, int, float, float]]
 
-PATIENCE = 8  # the exact rule gives up after this many idle attempts a column
+PATIENCE = 2  # the exact rule gives up after this many idle attempts a column
 
 
 class Sets(NamedTuple):
@@ -20,30 +21,33 @@ class Sets(NamedTuple):
     empty: Any
     single: Callable[[int], Any]
     size: Callable[[Any], int]
-    holds: Callable[[Any, int], bool]
+    absent: Callable[[Any, int], list[int]]
 
 
-BITS = Sets(0, lambda row: 1 << row, int.bit_count, lambda rows, row: bool(rows >> row & 1))
-LISTS = Sets(frozenset(), lambda row: frozenset((row,)), len, lambda rows, row: row in rows)
+def _absent_bits(rows: int, height: int) -> list[int]:
+    return [row for row, bit in enumerate(reversed(f"{rows:0{height}b}")) if bit == "0"]
 
 
-class Step(NamedTuple):
-    """A rotation of columns i < j that touched a non-zero, and the non-zeros it gained."""
+def _absent_items(rows: frozenset[int], height: int) -> list[int]:
+    return [row for row in range(height) if row not in rows]
 
-    attempt: int
-    i: int
-    j: int
-    gain: int
+
+BITS = Sets(0, lambda row: 1 << row, int.bit_count, _absent_bits)
+LISTS = Sets(frozenset(), lambda row: frozenset((row,)), len, _absent_items)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A matrix before its values: where its rows start, which columns are rotated, which rows each column holds."""
+    """A matrix before its values: where its rows start, which columns are rotated, which rows each column then holds.
+
+    The last include `extra`, the (row, column) of active entries that have no value.
+    """
 
     start: list[int]
     signs: list[float]
     rotations: Rotations
     columns: list[Any]
+    extra: list[tuple[int, int]]
 
 
 def counts_after(task: Task, rotations: int, seed: int) -> list[int]:
@@ -51,8 +55,8 @@ def counts_after(task: Task, rotations: int, seed: int) -> list[int]:
     start, _ = _start(task, seed, 0)
     key = stream.stream_key(seed, 0, stream.ROTATIONS)
     gains = [0] * (rotations + 1)
-    for step in _grow(_columns(task, start, BITS), task, rotations, key, BITS):
-        gains[step.attempt + 1] = step.gain
+    for attempt, _, _, gain in _grow(_columns(task, start, BITS), task, rotations, key, BITS):
+        gains[attempt + 1] = gain
     return list(accumulate(gains, initial=task.height))[1:]
 
 
@@ -69,13 +73,14 @@ def plan(task: Task, count: int, seed: int, member: int, sets: Sets) -> Plan:
     columns = _columns(task, start, sets)
     key = stream.stream_key(seed, member, stream.ROTATIONS)
     steps = _grow(columns, task, count, key, sets)
-    cosines, sines = stream.turns(key, [step.attempt for step in steps])
+    attempts, left, right, gains = zip(*steps, strict=True) if steps else ((), (), (), ())
+    cosines, sines = stream.turns(key, attempts)
     if not math.isnan(task.cosine):
         cosines, sines = [task.cosine] * len(steps), [task.sine] * len(steps)
-    if task.stop == STOPS["exact"]:
-        _add_entries(columns, task.height, count, stream.stream_key(seed, member, stream.EXTRA), sets)
-    rotations = [(step.i, step.j, c, s) for step, c, s in zip(steps, cosines, sines, strict=True)]
-    return Plan(start, signs, _cone(rotations, *task.work_cols, task.width), columns)
+    rotations = list(zip(left, right, cosines, sines, strict=True))
+    missing = count - task.height - sum(gains) if task.stop == STOPS["exact"] else 0
+    extra = _add_entries(columns, task.height, missing, stream.stream_key(seed, member, stream.EXTRA), sets)
+    return Plan(start, signs, _cone(rotations, *task.work_cols, task.width), columns, extra)
 
 
 def _start(task: Task, seed: int, member: int) -> tuple[list[int], list[float]]:
@@ -107,60 +112,68 @@ def _grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> l
 
     A rotation gives both its columns the union of their rows, so it gains |S_i xor S_j| non-zeros.
     """
-    size_of, width, exact = sets.size, task.width, task.stop == STOPS["exact"]
+    size_of, exact = sets.size, task.stop == STOPS["exact"]
     sizes = [size_of(column) for column in columns]
-    total, goal, idle, patience = task.height, count, 0, PATIENCE * width + 64
-    if task.stop == ROTATIONS:
-        goal = task.height * width + 1  # out of reach
+    most, goal = (count, task.height * task.width + 1) if task.stop == ROTATIONS else (None, count)
+    room = goal - task.height
+    limit = room if exact else task.height  # on what one rotation may gain; it never gains more than the height
+    # Only the exact rule can come to states from which nothing fits: it alone runs out of patience.
+    patience = spirit = PATIENCE * task.width + 64 if exact else math.inf
     steps: list[Step] = []
-    before = (0, 0)
-    for attempt, i, j in _attempts(key, width, count if task.stop == ROTATIONS else None):
-        if total >= goal or idle >= patience:
+    before: tuple[Any, Any] = sets.empty, sets.empty
+    for attempt, i, j in _attempts(key, task.width, most if room > 0 else 0):
+        a, b = sizes[i], sizes[j]
+        if -limit <= a - b <= limit:  # it gains at least |a - b|: where that is too much, spare the union
+            x, y = columns[i], columns[j]
+            union = x | y
+            size = size_of(union)
+            gain = 2 * size - a - b
+            if gain <= limit:
+                if not size:
+                    continue
+                before = x, y
+                columns[i] = columns[j] = union
+                sizes[i] = sizes[j] = size
+                steps.append((attempt, i, j, gain))
+                if gain:
+                    room -= gain
+                    if room <= 0:
+                        break
+                    limit, patience = room if exact else limit, spirit
+                    continue
+        patience -= 1
+        if patience <= 0:
             break
-        room = goal - total
-        if exact and abs(sizes[i] - sizes[j]) > room:
-            idle += 1
-            continue
-        union = columns[i] | columns[j]
-        size = size_of(union)
-        gain = 2 * size - sizes[i] - sizes[j]
-        if exact and gain > room:
-            idle += 1
-        elif size:
-            before = columns[i], columns[j]
-            columns[i] = columns[j] = union
-            sizes[i] = sizes[j] = size
-            total += gain
-            # Only the exact rule can come to states from which nothing fits: it alone runs out of patience.
-            idle = 0 if gain or not exact else idle + 1
-            steps.append(Step(attempt, i, j, gain))
-    if task.stop == STOPS["closest"] and steps and total - count > count - (total - steps[-1].gain):
-        last = steps.pop()
-        columns[last.i], columns[last.j] = before
+    if task.stop == STOPS["closest"] and steps and -room > room + steps[-1][3]:
+        _, i, j, _ = steps.pop()
+        columns[i], columns[j] = before
     return steps
 
 
 def _attempts(key: int, width: int, most: int | None) -> Iterator[tuple[int, int, int]]:
     """Yield attempt numbers and pairs of columns, `most` of them or without end; none where there is one column."""
-    first, chunk = 0, 256
+    first, chunk = 0, min(max(256, 4 * width), 8192)
     while width > 1 and (most is None or first < most):
         chunk = chunk if most is None else min(chunk, most - first)
         yield from zip(range(first, first + chunk), *stream.pairs(key, first, chunk, width), strict=True)
         first, chunk = first + chunk, min(2 * chunk, 8192)
 
 
-def _add_entries(columns: list[Any], height: int, count: int, key: int, sets: Sets) -> None:
-    """Make as many absent entries active as `count` lacks, each uniform among those that are still absent."""
-    absent = [height - sets.size(column) for column in columns]
-    for word in stream.words(key, count - (height * len(columns) - sum(absent))):
+def _add_entries(columns: list[Any], height: int, missing: int, key: int, sets: Sets) -> list[tuple[int, int]]:
+    """Make `missing` absent entries active, each uniform among those that are still absent; return (row, column)."""
+    absent = [height - sets.size(column) for column in columns] if missing else []
+    added = []
+    for word in stream.words(key, missing):
         rank = word % sum(absent)
         column = 0
         while rank >= absent[column]:
             rank -= absent[column]
             column += 1
-        rows = (row for row in range(height) if not sets.holds(columns[column], row))
-        columns[column] |= sets.single(next(islice(rows, rank, None)))
+        row = sets.absent(columns[column], height)[rank]
+        columns[column] |= sets.single(row)
         absent[column] -= 1
+        added.append((row, column))
+    return added
 
 
 def _cone(rotations: Rotations, first: int, last: int, width: int) -> Rotations:

@@ -6,6 +6,7 @@ torch's version, the thread, the shard or the other members of the batch.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +63,7 @@ def pairs(key: int, first: int, how_many: int, size: int) -> tuple[list[int], li
     return np.minimum(one, other).tolist(), np.maximum(one, other).tolist()
 
 
-def turns(key: int, attempts: list[int]) -> tuple[list[float], list[float]]:
+def turns(key: int, attempts: Sequence[int]) -> tuple[list[float], list[float]]:
     """Return cosines and sines of the attempts' angles, uniform on [0, 2 pi) and never a multiple of pi/2."""
     word = words_at(key, 2 * np.array(attempts, dtype=np.uint64) + np.uint64(1))
     # Two bits choose the quarter turn. 52 bits k place the angle inside it, at an odd multiple of 2^-53: never 0.

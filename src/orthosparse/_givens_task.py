@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from numbers import Real
 from operator import index
-from typing import NamedTuple, SupportsIndex
+from typing import Any, NamedTuple
 
 import torch
 
@@ -79,9 +79,9 @@ def check_count(count: int, shape: Sequence[int], *, floor: int, ceiling: int, n
     return value
 
 
-def check_int(value: object, name: str) -> int:
+def check_int(value: Any, name: str) -> int:
     """Return an integer argument as an int; bools and floats are refused."""
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name}: expected an integer; got {value!r}")
     return index(value)
 

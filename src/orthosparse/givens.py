@@ -223,7 +223,7 @@ def _drawn(
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     values = torch.empty(len(counts), *task.shape, dtype=wide, device="cpu")
     mask = torch.empty(len(counts), *task.shape, dtype=torch.bool, device="cpu")
-    module.fill(task, counts, seed, values.numpy(), mask.numpy(), threads)
+    module.fill(task, counts, seed, values, mask, threads)
     return _cast(values, dtype), mask
 
 
