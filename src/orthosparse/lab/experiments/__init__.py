@@ -7,6 +7,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
+from orthosparse.lab.experiments._clock import resolved
 from orthosparse.lab.experiments._experiment import Experiment, Progress
 from orthosparse.lab.experiments.conv_picture import ConvPicture
 from orthosparse.lab.experiments.efficiency import Efficiency
@@ -31,6 +32,7 @@ __all__ = [
     "Spectrum",
     "Training",
     "experiment_of",
+    "resolved",
 ]
 
 KINDS: dict[str, type[Experiment]] = {

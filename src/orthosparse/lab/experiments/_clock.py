@@ -15,10 +15,17 @@ def now(device: torch.device) -> float:
 def resolved(device: str) -> torch.device:
     """Return the device that a name stands for; ``auto`` is a GPU where there is one.
 
+    Raises:
+        ValueError: no such device, or a GPU where there is none.
+
     Example:
         >>> resolved("cpu")
         device(type='cpu')
     """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
+    kind, _, index = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (index and (kind != "cuda" or not index.isdigit())):
+        raise ValueError(f"device: expected auto, cpu, cuda or cuda:INDEX; got {device!r}")
+    found = torch.cuda.device_count()
+    if kind == "cuda" and int(index or 0) >= found:
+        raise ValueError(f"device: expected cpu or one of the {found} GPUs that torch sees; got {device!r}")
+    return torch.device(("cuda" if found else "cpu") if kind == "auto" else device)

@@ -1,0 +1,196 @@
+"""Rows that last: an append-only store of results, and the claims of those who are working on more.
+
+The store is one SQLite file in WAL mode, so that writers on one machine never block readers and a killed one leaves
+whole transactions only. It must not lie on a network file system, where WAL does not work. Text files of rows (see
+`_results_text`) travel between stores.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orthosparse.lab._results_owner import Owner
+from orthosparse.lab._results_text import read_text, write_text
+
+__all__ = ["EXPIRY", "Merge", "Owner", "Store"]
+
+EXPIRY = 60.0  # seconds without a heartbeat after which a claim is void
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS rows (
+    key TEXT NOT NULL, seed INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (key, seed)
+);
+CREATE INDEX IF NOT EXISTS rows_by_kind ON rows (kind);
+CREATE TRIGGER IF NOT EXISTS rows_stay BEFORE UPDATE ON rows BEGIN SELECT RAISE(ABORT, 'rows are append-only'); END;
+CREATE TRIGGER IF NOT EXISTS rows_last BEFORE DELETE ON rows BEGIN SELECT RAISE(ABORT, 'rows are append-only'); END;
+CREATE TABLE IF NOT EXISTS claims (
+    key TEXT NOT NULL, seed INTEGER NOT NULL, owner TEXT NOT NULL, beat REAL NOT NULL, PRIMARY KEY (key, seed)
+);
+"""
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What a merge did.
+
+    Attributes:
+        added: rows that are new here.
+        known: rows that were here already.
+        differing: pairs of which another row is here; that one was kept.
+        problems: what could not be read, a line each.
+    """
+
+    added: int = 0
+    known: int = 0
+    differing: list[tuple[str, int]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+class Store:
+    """The rows in one file, made if it is not there.
+
+    A row is a dictionary of ``key, seed, kind, fields, metrics, curves, commit, versions, device, wall_s, time``. There
+    is one for each key and seed, and none is ever changed.
+
+    Raises:
+        ValueError: the file is no store, or one of another version.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path).expanduser()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._writing() as database:
+                (version,) = database.execute("PRAGMA user_version").fetchone()
+                if version not in (0, _VERSION):
+                    raise ValueError(f"store: {self.path} has version {version}; this program reads {_VERSION}")
+                for statement in _statements(_SCHEMA):
+                    database.execute(statement)
+                database.execute(f"PRAGMA user_version = {_VERSION}")
+        except sqlite3.DatabaseError as error:
+            raise ValueError(
+                f"store: expected a file of results; {self.path} cannot be used as one ({error})"
+            ) from error
+
+    @property
+    def runs(self) -> Path:
+        """The folder beside the file in which runs keep their checkpoints."""
+        return self.path.parent / f"{self.path.stem}-runs"
+
+    def append(self, row: dict[str, Any]) -> bool:
+        """Keep a row and end the claim on its pair; return whether it is new (the first of a pair stays)."""
+        with self._writing() as database:
+            database.execute("DELETE FROM claims WHERE key = ? AND seed = ?", (row["key"], row["seed"]))
+            return _insert(database, row)
+
+    def rows(self, kind: str | None = None, keys: Collection[str] | None = None) -> list[dict[str, Any]]:
+        """Return all rows, or those of a kind or of some keys, in the order of their keys and seeds."""
+        with self._reading() as database:
+            where = "" if kind is None else " WHERE kind = ?"
+            found = database.execute(
+                f"SELECT key, body FROM rows{where} ORDER BY key, seed", () if kind is None else (kind,)
+            )
+            wanted = None if keys is None else set(keys)
+            return [json.loads(body) for key, body in found if wanted is None or key in wanted]
+
+    def names(self) -> set[tuple[str, int]]:
+        """Return the key and the seed of every row."""
+        with self._reading() as database:
+            return set(database.execute("SELECT key, seed FROM rows"))
+
+    def claim(self, key: str, seed: int, owner: Owner, *, expiry: float = EXPIRY) -> bool:
+        """Return whether the pair is `owner`'s to work on: it has no row, and nobody else is working on it.
+
+        A claim is void when its owner has not sent a `heartbeat` for `expiry` seconds, or is known to be gone.
+        """
+        with self._writing() as database:
+            if database.execute("SELECT 1 FROM rows WHERE key = ? AND seed = ?", (key, seed)).fetchone():
+                return False
+            held = database.execute("SELECT owner, beat FROM claims WHERE key = ? AND seed = ?", (key, seed)).fetchone()
+            now = time.time()
+            if held and held[0] != str(owner) and now - held[1] < expiry and not Owner.parse(held[0]).is_gone():
+                return False
+            database.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)", (key, seed, str(owner), now))
+            return True
+
+    def heartbeat(self, owner: Owner) -> int:
+        """Renew all claims of `owner`, and return how many it has."""
+        with self._writing() as database:
+            return database.execute("UPDATE claims SET beat = ? WHERE owner = ?", (time.time(), str(owner))).rowcount
+
+    def release(self, owner: Owner, name: tuple[str, int] | None = None) -> None:
+        """Give up the claim on one pair, or all claims of `owner`."""
+        one = "" if name is None else " AND key = ? AND seed = ?"
+        with self._writing() as database:
+            database.execute(f"DELETE FROM claims WHERE owner = ?{one}", (str(owner), *(name or ())))
+
+    def merge(self, files: Iterable[Path]) -> Merge:
+        """Add the rows of text files; what is torn or of another version is reported and left out."""
+        added = known = 0
+        differing, problems = [], []
+        for file in files:
+            rows, wrong = read_text(file)
+            problems += wrong
+            with self._writing() as database:
+                for row in rows:
+                    if _insert(database, row):
+                        added += 1
+                    elif _body(row) == _kept(database, row):
+                        known += 1
+                    else:
+                        differing.append((row["key"], row["seed"]))
+        return Merge(added, known, differing, problems)
+
+    def export(self, path: Path, kind: str | None = None) -> int:
+        """Write all rows, or those of a kind, as a text file, and return how many."""
+        rows = self.rows(kind)
+        write_text(path, rows)
+        return len(rows)
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: all of the block happens, or nothing of it."""
+        with self._reading() as database:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield database
+            except BaseException:
+                database.execute("ROLLBACK")
+                raise
+            database.execute("COMMIT")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        # A connection a call: threads and processes share nothing, and others get their turn after 60 s at most.
+        database = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            yield database
+        finally:
+            database.close()
+
+
+def _statements(script: str) -> list[str]:
+    """Return the statements of a script; a trigger's own end is not one."""
+    lines = script.strip().split(";\n")
+    return [line for line in lines if line.strip()]
+
+
+def _body(row: dict[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _insert(database: sqlite3.Connection, row: dict[str, Any]) -> bool:
+    values = (row["key"], row["seed"], row["kind"], _body(row))
+    return database.execute("INSERT OR IGNORE INTO rows VALUES (?, ?, ?, ?)", values).rowcount == 1
+
+
+def _kept(database: sqlite3.Connection, row: dict[str, Any]) -> str:
+    (body,) = database.execute("SELECT body FROM rows WHERE key = ? AND seed = ?", (row["key"], row["seed"])).fetchone()
+    return str(body)

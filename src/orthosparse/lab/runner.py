@@ -1,0 +1,183 @@
+"""Runs the pairs that have no row yet, the most telling first, and keeps out of the way of other runners."""
+
+import logging
+import shutil
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+
+from orthosparse.lab._runner_budget import Budget, Estimates, seconds_of
+from orthosparse.lab._runner_display import Display, Silent
+from orthosparse.lab.engines import Outcome, Perform
+from orthosparse.lab.pairs import Pair
+from orthosparse.lab.results import EXPIRY, Owner, Store
+
+__all__ = ["Budget", "Display", "Estimates", "Silent", "Summary", "ordered", "run", "seconds_of"]
+
+Engine = Callable[..., Generator[Outcome, None, None]]
+_POLL = 1.0  # seconds between two looks at what other runners have done
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Summary:
+    """What a sweep did.
+
+    Attributes:
+        had: pairs that had a row when it began.
+        done: pairs that it ran.
+        failed: outcomes without a row.
+        postponed: pairs that the budget left no time for.
+        elsewhere: pairs that another runner did meanwhile.
+    """
+
+    had: int = 0
+    done: list[Pair] = field(default_factory=list)
+    failed: list[Outcome] = field(default_factory=list)
+    postponed: list[Pair] = field(default_factory=list)
+    elsewhere: int = 0
+
+
+def run(
+    pairs: Sequence[Pair],
+    store: Store,
+    engine: Engine,
+    *,
+    perform: Perform,
+    budget: Budget | None = None,
+    display: Silent | None = None,
+    expiry: float = EXPIRY,
+    poll: float = _POLL,
+) -> Summary:
+    """Run every pair that has no row, append its row, and return what was done once all have one.
+
+    Pairs that another runner holds are waited for: if it dies, they are run here. A pair that failed is tried again in
+    the next sweep. What an interrupted pair left in its folder is kept, and removed once its row is there.
+
+    Args:
+        engine: a member of `ENGINES`, its jobs and address already given.
+        perform: ``(pair, progress) -> row``; see `pairs.perform`.
+        budget: pairs that are not expected to end in it are not started.
+        expiry: seconds after which a runner that gives no sign of life has lost its claims.
+    """
+    sweep = _Sweep(list(dict.fromkeys(pairs)), store, budget, display or Silent(), expiry)
+    with _beating(store, sweep.owner, expiry):
+        while sweep.left():
+            with closing(engine(sweep.claimed(), perform, report=sweep.report)) as outcomes:
+                for outcome in outcomes:
+                    sweep.keep(outcome)
+            if others := sweep.left():
+                sweep.wait(len(others))
+                time.sleep(poll)
+    sweep.summary.elsewhere = len(sweep.pairs) - len(sweep.rowless()) - sweep.summary.had - len(sweep.summary.done)
+    return sweep.summary
+
+
+def ordered(pairs: Sequence[Pair], names: Collection[tuple[str, int]]) -> list[Pair]:
+    """Return the pairs without a row (`names` are those with one): a first seed of every experiment before any second.
+
+    Within a round, in the order in which they were given.
+    """
+    rounds = Counter(key for key, _ in names)
+    missing: list[tuple[int, int, Pair]] = []
+    for index, pair in enumerate(pairs):
+        key, _ = pair.name
+        if pair.name not in names:
+            missing.append((rounds[key], index, pair))
+            rounds[key] += 1
+    return [pair for _, _, pair in sorted(missing, key=lambda entry: entry[:2])]
+
+
+class _Sweep:
+    """A list of pairs on their way to rows."""
+
+    def __init__(
+        self,
+        pairs: list[Pair],
+        store: Store,
+        budget: Budget | None,
+        display: Silent,
+        expiry: float,
+    ) -> None:
+        self.pairs, self.store, self.budget, self.display, self.expiry = pairs, store, budget, display, expiry
+        self.owner = Owner.here()
+        self.summary = Summary(had=len(pairs) - len(self.rowless()))
+        self._over: set[tuple[str, int]] = set()  # failed or postponed: not in this sweep
+        self.display.begin(len(pairs), self.summary.had)
+
+    def rowless(self) -> list[Pair]:
+        """Return the pairs that have no row."""
+        names = self.store.names()
+        return [pair for pair in self.pairs if pair.name not in names]
+
+    def left(self) -> list[Pair]:
+        """Return the pairs that this sweep is not done with, postponing them when the time is over."""
+        left = [pair for pair in self.rowless() if pair.name not in self._over]
+        if self.budget is not None and not self.budget.left:
+            for pair in left:
+                self._postpone(pair)
+            return []
+        return left
+
+    def claimed(self) -> Iterator[Pair]:
+        """Yield pairs that are now this runner's, each decided on when it is asked for."""
+        for pair in ordered(self.pairs, self.store.names()):
+            if pair.name in self._over:
+                continue
+            if self.budget is not None and not self.budget.fits(pair.experiment):
+                self._postpone(pair)
+            elif self.store.claim(*pair.name, self.owner, expiry=self.expiry):
+                self.display.start(pair)
+                yield pair
+
+    def keep(self, outcome: Outcome) -> None:
+        """Append the row of a pair, or note that it failed."""
+        pair, row = outcome.pair, outcome.row
+        if row is None:
+            self.store.release(self.owner, pair.name)
+            self._over.add(pair.name)
+            self.summary.failed.append(outcome)
+        elif self.store.append(row):
+            self.summary.done.append(pair)
+            shutil.rmtree(self.store.runs / pair.folder, ignore_errors=True)  # on another machine it is not there
+        if row is not None and self.budget is not None:
+            self.budget.estimates.add(pair.experiment, row["wall_s"])
+        self.display.end(outcome)
+
+    def report(self, pair: Pair, fraction: float, words: str) -> None:
+        """Pass on how far a pair is."""
+        self.display.report(pair, fraction, words)
+
+    def wait(self, count: int) -> None:
+        """Say that other runners hold the rest."""
+        self.display.wait(len(self.pairs) - len(self.rowless()), count)
+
+    def _postpone(self, pair: Pair) -> None:
+        self._over.add(pair.name)
+        self.summary.postponed.append(pair)
+
+
+@contextmanager
+def _beating(store: Store, owner: Owner, expiry: float) -> Iterator[None]:
+    """Keep the claims of `owner` alive inside the block, and give up those that are left afterwards."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(expiry / 6):
+            try:
+                store.heartbeat(owner)
+            except sqlite3.OperationalError as error:  # a full disk, a long lock: the next one may get through
+                _log.warning("no heartbeat: %s", error)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        store.release(owner)
