@@ -185,6 +185,15 @@ def test_a_layer_does_not_depend_on_the_others(scheme, kind):
     assert torch.equal(weights_of(alone)[changed], weights_of(untouched)[changed])
 
 
+@pytest.mark.parametrize("scheme", ORTHOGONAL)
+def test_layers_of_one_shape_and_blocks_of_one_layer_get_draws_of_their_own(scheme):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3), nn.GRU(8, 8))
+    filled(scheme, model, masks_for(model))
+    gates = [*model[4].weight_ih_l0.chunk(3), *model[4].weight_hh_l0.chunk(3)]
+    drawn = [model[0].weight, model[1].weight, *(model[i].weight[:, :, 1, 1] for i in (2, 3)), *gates]
+    assert not any(torch.equal(drawn[i], drawn[j]) for i in range(len(drawn)) for j in range(i))
+
+
 @everywhere
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("scheme", ORTHOGONAL)
@@ -255,6 +264,19 @@ def test_the_default_device_and_dtype_change_nothing(scheme):
     finally:
         torch.set_default_dtype(default)
     assert same(dict(plain.named_parameters()), dict(other.named_parameters()))
+
+
+@pytest.mark.gpu
+@everywhere
+@every_scheme
+def test_the_device_changes_no_bit(scheme, kind):
+    plain, there = MODELS[kind].make(), MODELS[kind].make().to("cuda")
+    masks = masks_for(plain)
+    first = filled(scheme, plain, masks, bias_std=0.1)
+    second = filled(scheme, there, {name: mask.cuda() for name, mask in masks.items()}, bias_std=0.1)
+    assert same(first, {name: mask.cpu() for name, mask in second.items()})
+    assert all(parameter.is_cuda for parameter in there.parameters())
+    assert same(dict(plain.named_parameters()), {name: p.detach().cpu() for name, p in there.named_parameters()})
 
 
 @every_scheme

@@ -90,15 +90,20 @@ def test_an_orthogonal_start_is_returned_as_it_is(generator):
     for mask in (torch.ones(8, 8, dtype=torch.bool), torch.eye(8, dtype=torch.bool)):
         ai(model, {"weight": mask}, iterations=300)
         assert torch.equal(model.weight, torch.eye(8))
+    # One step of the usual length would lead away from a start that is orthogonal but for rounding.
+    start = nn.init.orthogonal_(model.weight, generator=generator).detach().clone()
+    ai(model, {"weight": torch.ones(8, 8, dtype=torch.bool)}, iterations=300)
+    assert torch.equal(model.weight, start)
 
 
 def test_it_stops_when_the_loss_no_longer_falls(generator):
     # With one weight the steps go to and fro around 1; with an empty row the loss has a floor. Neither may run on.
-    model = random_model(nn.Linear(1, 1), nn.Linear(6, 6), generator=generator)
+    model = random_model(nn.Linear(1, 1), *[nn.Linear(6, 6) for _ in range(3)], generator=generator)
     mask = torch.ones(6, 6, dtype=torch.bool)
     mask[0] = False
-    ai(model, {"0": torch.tensor([[True]]), "1": mask}, iterations=10**9)
-    assert float(loss_of(model[1].weight.detach())) == pytest.approx(1.0, abs=1e-4)  # one singular value is 0
+    ai(model, {"0": torch.tensor([[True]]), "1": mask, "2": mask, "3": mask}, iterations=10**9)
+    for module in model[1:]:
+        assert float(loss_of(module.weight.detach())) == pytest.approx(1.0, abs=1e-4)  # one singular value is 0
 
 
 def test_no_iterations_leave_the_masked_start(generator):

@@ -87,20 +87,6 @@ def _descend(
         states.addcmul_(torch.bmm(gram, states, out=step), active)
 
 
-def losses(matrices: torch.Tensor, target: float) -> torch.Tensor:
-    """Return ||C C^T - target I||_F of matrices [..., rows, cols], on the smaller side.
-
-    Example:
-        >>> losses(torch.tensor([[3.0], [4.0]]), 1.0)
-        tensor(24.)
-    """
-    wide = matrices if matrices.shape[-2] <= matrices.shape[-1] else matrices.mT
-    gram: torch.Tensor = wide @ wide.mT
-    gram.diagonal(dim1=-2, dim2=-1).sub_(target)
-    loss: torch.Tensor = torch.linalg.vector_norm(gram, dim=(-2, -1))
-    return loss
-
-
 def _wide(matrix: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tensor:
     """Return the matrix or its transpose, whichever is wide; back the same way where `like` was not."""
     rows, cols = matrix.shape if like is None else like.shape

@@ -70,7 +70,7 @@ def eoi(
     options = {"gain": check_gain(gain), "stop": stop, "angle": angle, "start": start, "floor": floor}
     centers = {"center_density": _check_center_density(center_density)}
     counts = counts_of(masks)
-    kept = [name for name, layer in layers.items() if layer.groups > 1 and grouped_tap is None]
+    kept = {name for name, layer in layers.items() if layer.groups > 1 and grouped_tap is None}
     _check_floors({name: layer for name, layer in layers.items() if name not in kept}, counts, floor)
     result = dict(masks)
     for name, layer in layers.items():
