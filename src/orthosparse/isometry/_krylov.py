@@ -6,19 +6,23 @@ ones, twice). The eigenvalues s^2 of T = U^T M^T M U = Q S^2 Q^T give Ritz value
 to the largest singular values of M. The same basis is a Gauss quadrature rule: with u_i the i-th vector of U_1,
 u_i^T f(M^T M) u_i = sum_j f(s_j^2) Q_ij^2 up to the rule's error (Golub and Meurant 2010), and its mean over random u_i
 is the mean of f over the spectrum: the stochastic Lanczos quadrature of Ubaru, Chen and Saad (2017). For the square
-root Gauss is too large, and the Gauss-Radau rule with a node at 0 too small, so the two enclose the value.
+root Gauss is too large, and the Gauss-Radau rule with a node at 0 too small, so the two enclose the value. The mean
+of |M u|^2 costs one product a vector and goes up and down with it, so more vectors are spent on that alone, and the
+deviation of the first ones from it is taken out (a control variate).
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 Product = Callable[[Tensor], Tensor]  # [number, batch, side] -> [number, batch, side]
 
-_SETTLED = 5e-3  # relative width of the quadrature's enclosure of the mean that ends the search
+_SETTLED = 3e-3  # relative width of the quadrature's enclosure of the mean that ends the search
+_OTHERS = 4  # vectors per probe whose |M u|^2 alone is measured
+_SMALL = 512  # a side of which all values are found, as sampling their mean would take as many products
 _TINY = 100  # times machine epsilon: what is left of a vector that lay in the basis already
 
 
@@ -31,7 +35,7 @@ class Ritz:
         residuals: [batch, k]: M has a singular value within this distance of each of `values`.
         upper: [batch, probes]: Gauss's value of u^T (M^T M)^(1/2) u for each probe u.
         lower: [batch, probes]: Gauss-Radau's.
-        squares: [batch, probes]: |M u|^2.
+        squares: [batch, probes or more]: |M u|^2, of the probes and then of others.
         side: the smaller side of M: how many singular values there are.
     """
 
@@ -57,29 +61,49 @@ class Ritz:
 
     def mean(self) -> Tensor:
         """Return the mean singular value, [batch]."""
-        return self.values.mean(1) if self.complete else (self.upper + self.lower).mean(1) / 2
+        if self.complete:
+            return self.values.mean(1)
+        surplus = self.squares.mean(1) - self.squares[:, : self.upper.shape[1]].mean(1)
+        return (self.upper + self.lower).mean(1) / 2 + self._slope() * surplus
 
     def mean_square(self) -> Tensor:
         """Return the mean squared singular value, [batch]."""
         return self.values.square().mean(1) if self.complete else self.squares.mean(1)
 
     def enclosure(self) -> Tensor:
-        """Return by how much the quadrature may be off, [batch]."""
-        width = (self.upper - self.lower).mean(1).abs() / 2
-        return torch.zeros_like(width) if self.complete else width
+        """Return by how much the quadrature may be off, [batch]; of a whole basis, what rounding does to small values.
+
+        A rounding of M^T M by d moves a value s by d / 2 s, or by sqrt(d) where it is smaller than that.
+        """
+        if not self.complete:
+            return (self.upper - self.lower).mean(1).abs() / 2
+        moved = torch.finfo(self.values.dtype).eps * self.values[:, :1].square()
+        return (moved / (2 * self.values).clamp_min(torch.finfo(moved.dtype).tiny)).minimum(moved.sqrt()).mean(1)
 
     def sampling_error(self) -> Tensor:
-        """Return the standard error that the choice of the probes gives the mean, [batch]."""
-        probes = self.upper.shape[1]
-        if self.complete or probes < 2:
+        """Return the standard error that the choice of the vectors gives the mean, [batch]."""
+        if self.complete:
             return torch.zeros_like(self.upper[:, 0])
-        # The probes are orthogonal, hence drawn without replacement from a basis of the side.
-        deviation: Tensor = ((self.upper + self.lower) / 2).std(1)
-        return deviation * math.sqrt((1 - probes / self.side) / probes)
+        own = self.squares[:, : self.upper.shape[1]]
+        rest = (self.upper + self.lower) / 2 - self._slope().unsqueeze(1) * own
+        return torch.hypot(self._error_of_mean(rest), self._slope() * self._error_of_mean(self.squares))
+
+    def _error_of_mean(self, samples: Tensor) -> Tensor:
+        """Orthogonal vectors are drawn without replacement, from a basis of the side."""
+        number = samples.shape[1]
+        deviation: Tensor = samples.std(1)
+        return deviation * math.sqrt((1 - number / self.side) / number)
+
+    def _slope(self) -> Tensor:
+        """Of the probes' roots over their squares, by least squares."""
+        roots, own = (self.upper + self.lower) / 2, self.squares[:, : self.upper.shape[1]]
+        roots, own = roots - roots.mean(1, keepdim=True), own - own.mean(1, keepdim=True)
+        return (roots * own).sum(1) / own.square().sum(1).clamp_min(torch.finfo(own.dtype).tiny)
 
 
 def ritz(
-    gram: Product,
+    forward: Product,
+    backward: Product,
     side: int,
     like: Tensor,
     *,
@@ -92,7 +116,8 @@ def ritz(
     """Return the Ritz values of M after `steps` blocks, or once `count` are known to `tolerance` and the mean settled.
 
     Args:
-        gram: M^T M.
+        forward: M, from the smaller side.
+        backward: M^T.
         side: the smaller side of M.
         like: a tensor [batch, ...] with the dtype and device of the vectors.
     """
@@ -100,24 +125,27 @@ def ritz(
     def draw(number: int) -> Tensor:  # on the CPU, so that every device sees the same vectors
         return torch.randn(len(like), side, number, generator=generator, dtype=torch.float64).to(like)
 
-    block = _orthonormal(draw(probes), like.new_zeros(len(like), side, 0), draw)
+    first = block = _orthonormal(draw(probes), like.new_zeros(len(like), side, 0), draw)
     basis = images = block[:, :, :0]
     for _ in range(steps):
-        image = gram(block.permute(2, 0, 1)).permute(1, 2, 0)
-        found = _rayleigh_ritz(
-            torch.cat([basis, block], 2), torch.cat([images, image], 2), probes=probes, inner=basis.shape[2]
-        )
-        basis, images = torch.cat([basis, block], 2), torch.cat([images, image], 2)
+        image = backward(forward(block.permute(2, 0, 1))).permute(1, 2, 0)
+        inner, basis, images = basis.shape[2], torch.cat([basis, block], 2), torch.cat([images, image], 2)
+        found = _rayleigh_ritz(basis, images, probes=probes, inner=inner)
         if found.complete or _is_enough(found, count, tolerance):
             break
         block = _orthonormal(image[:, :, : side - basis.shape[2]], basis, draw)
-    return found
+    if found.complete:
+        return found
+    others = _orthonormal(draw(min(_OTHERS * probes, side - probes)), first, draw)
+    more = forward(others.permute(2, 0, 1)).square().sum(2).mT
+    return replace(found, squares=torch.cat([found.squares, more], 1))
 
 
 def _is_enough(found: Ritz, count: int, tolerance: float) -> bool:
     known = found.errors(count) <= tolerance * found.values[:, :1]
-    settled = found.enclosure() <= torch.maximum(found.sampling_error(), _SETTLED * found.mean())
-    return found.values.shape[1] > count and bool(known.all()) and bool(settled.all())
+    settled = found.enclosure() <= torch.maximum(found.sampling_error() / 2, _SETTLED * found.mean())
+    possible = found.side > _SMALL and found.values.shape[1] > count
+    return possible and bool(known.all()) and bool(settled.all())
 
 
 def _rayleigh_ritz(basis: Tensor, images: Tensor, *, probes: int, inner: int) -> Ritz:

@@ -84,7 +84,7 @@ def _run(step: Step, flag: Flag, x: Tensor, state: State, weights: Weights, *, b
     return torch.stack(outputs[::-1] if backwards else outputs), state
 
 
-RULES = {
+RULES: dict[str, Callable[..., Any]] = {
     "lstm": _layers(_lstm_step),
     "gru": _layers(_gru_step),
     "rnn_tanh": _layers(_plain_step),

@@ -1,5 +1,6 @@
 """Singular values with their statistics: what was measured, how exactly, and at what cost."""
 
+import math
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -69,11 +70,16 @@ class Spectrum:
         return f"<div>{_histogram(self.values)}<br><code>{escape(repr(self))}</code></div>"
 
 
-def spectrum_of(values: Tensor, *, k: int | None = None, products: int = 0, eps: float | None = None) -> Spectrum:
+def rounding(side: int, dtype: torch.dtype) -> float:
+    """Return the relative error that arithmetic in `dtype` leaves the largest of `side` singular values."""
+    return torch.finfo(dtype).eps * math.sqrt(side)
+
+
+def spectrum_of(values: Tensor, *, dtype: torch.dtype, k: int | None = None, products: int = 0) -> Spectrum:
     """Return the Spectrum of the complete, falling `values` [batch, side], of which the first `k` are listed.
 
     Args:
-        eps: machine epsilon of the arithmetic behind them, where it is coarser than that of `values`.
+        dtype: of the arithmetic or the weights behind them.
     """
     return Spectrum(
         values=values[:, :k],
@@ -81,7 +87,7 @@ def spectrum_of(values: Tensor, *, k: int | None = None, products: int = 0, eps:
         std=float(values.std(correction=0)),
         max=float(values.max()),
         min=float(values.min()),
-        error=torch.finfo(values.dtype).eps if eps is None else eps,
+        error=rounding(values.shape[1], dtype),
         products=products,
     )
 

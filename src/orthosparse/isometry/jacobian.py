@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from orthosparse.isometry._functional import Output, evaluate, untraced
 from orthosparse.isometry._krylov import ritz
 from orthosparse.isometry._products import Jacobian
-from orthosparse.isometry._spectrum import Spectrum, spectrum_of
+from orthosparse.isometry._spectrum import Spectrum, rounding, spectrum_of
 from orthosparse.randomness import derive, draw_seed
 
 Method = Literal["auto", "exact", "matrix_free"]
@@ -17,7 +17,8 @@ Method = Literal["auto", "exact", "matrix_free"]
 _SIDE = 512  # smaller side up to which every singular value is computed
 _PRODUCTS = 4096  # and the number of products that this may take
 _BYTES = 2**30  # and the memory of the Jacobians
-# A probe's estimate of the mean varies by sqrt(2 / side) times the spectrum's std: for 1 % of it, probes * side = 2e4.
+# A probe's estimate of the mean varies by sqrt(2 / side) times the spectrum's std, and the control variate takes about
+# half of that: for 0.5 % of it, probes * side = 2e4.
 _PROBES, _SAMPLES = 8, 20_000
 
 
@@ -32,7 +33,7 @@ def singular_values(
     chunk: int | None = None,
     probes: int | None = None,
     steps: int = 30,
-    tolerance: float = 1e-4,
+    tolerance: float = 1e-5,
     generator: torch.Generator | None = None,
 ) -> Spectrum:
     """Return the singular values of d model(x)_i / d x_i of every sample i, as a Spectrum: ``.values`` is [batch, k].
@@ -42,7 +43,8 @@ def singular_values(
     buffers, gradients and mode and the random states are left as they were; dropout in train mode draws one mask.
 
     ``exact`` builds the Jacobians from products with the unit vectors of the smaller side. ``matrix_free`` finds the
-    `k` largest values by block Golub-Kahan-Lanczos and estimates mean, std and their error by stochastic quadrature;
+    `k` largest values by block Golub-Kahan-Lanczos and estimates mean, std and their error by stochastic quadrature (a
+    side of up to 512 it goes through whole, which leaves no sampling error);
     values that lie closer together than its resolution may be listed fewer times than they occur. ``auto`` is exact
     when the smaller side is at most 512, takes at most 4096 products, and the Jacobians fit in 1 GiB.
 
@@ -52,10 +54,10 @@ def singular_values(
         through: stop at the output of this module (``"layer3"``): the spectrum of the layers up to it.
         k: how many values of each sample to list: by default all (exact) or the largest (matrix_free).
         chunk: how many products go through the graph at once; 1 needs no batched kernels and the least memory.
-        probes: matrix_free: vectors in a block; by default enough for a standard error of the mean near 1 % of the
-            spectrum's std, and 8 at least.
+        probes: matrix_free: vectors in a block; by default enough for a standard error of the mean near 0.5 % of
+            the spectrum's std, and 8 at least.
         steps: matrix_free: blocks at most. Values not known to `tolerance` by then say so in `error`.
-        tolerance: matrix_free: relative error of the listed values to stop at.
+        tolerance: matrix_free: estimated relative error of the listed values to stop at.
         generator: matrix_free: draws the first block.
 
     Raises:
@@ -106,7 +108,7 @@ def _exact(jacobian: Jacobian, k: int | None) -> Spectrum:
     vectors = units.expand(side, jacobian.batch, side)
     rows = jacobian.transposed(vectors) if reverse else jacobian.times(vectors)
     values = torch.linalg.svdvals(_at_least_float32(_finite(rows)).transpose(0, 1))
-    return spectrum_of(values, k=k, products=jacobian.products, eps=torch.finfo(rows.dtype).eps)
+    return spectrum_of(values, k=k, products=jacobian.products, dtype=rows.dtype)
 
 
 def _matrix_free(
@@ -118,7 +120,8 @@ def _matrix_free(
         first, second = second, first
     like = _at_least_float32(jacobian.y.detach().new_zeros(jacobian.batch))
     found = ritz(
-        lambda vectors: _finite(second(first(vectors))).to(like),
+        lambda vectors: _finite(first(vectors)).to(like),
+        lambda vectors: _finite(second(vectors)).to(like),
         min(jacobian.inputs, jacobian.outputs),
         like,
         count=k,
@@ -134,7 +137,7 @@ def _matrix_free(
         std=math.sqrt(max(0.0, float(found.mean_square().mean()) - mean**2)),
         max=float(found.values.max()),
         min=float(found.values.min()),
-        error=max(float((found.errors(k) / scale).max()), torch.finfo(jacobian.y.dtype).eps),
+        error=float((found.errors(k) / scale).max()) + rounding(found.side, jacobian.y.dtype),
         # Probes err independently from sample to sample, the quadrature alike.
         mean_error=float(torch.linalg.vector_norm(found.sampling_error()) / len(like) + found.enclosure().mean()),
         products=jacobian.products,

@@ -117,8 +117,7 @@ def _spectrum(layer: Layer, spatial: tuple[int, ...] | None) -> Spectrum:
     else:
         parts = [matrix for stack in layer.matrices(weight.contiguous()) for matrix in stack[..., 0]]
         values = torch.cat([orthogonality.singular_values_of(part).flatten() for part in parts])
-    eps = torch.finfo(weight.dtype).eps
-    return spectrum_of(values.sort(descending=True).values.unsqueeze(0), eps=eps)
+    return spectrum_of(values.sort(descending=True).values.unsqueeze(0), dtype=weight.dtype)
 
 
 def _kernel(layer: Layer) -> Tensor:
