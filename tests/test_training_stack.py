@@ -457,7 +457,7 @@ def fsdp_details(rank):
     masking.synchronize(model)
     first = some_masks(seed=40)
     assert all(torch.equal(mask, first[name]) for name, mask in masking.masks_of(model).items())
-    assert whole(model)["3.weight"][~first["3"]].count_nonzero() == 0
+    assert leaf(model[3], "weight").full_tensor()[~first["3"]].count_nonzero() == 0
     # From inside, the module that shards cannot be found.
     inner = dense()
     fully_shard(inner)

@@ -30,8 +30,8 @@ class Mask(nn.Module):
         """Return `weight` with zeros off the mask."""
         if self.lost or (self.mask.is_meta and not weight.is_meta):
             raise RuntimeError("the mask was lost on the meta device; load a state dict that has it, or replace_masks")
-        # ~ makes a tensor of its own for the backward pass: DDP writes to buffers even between two forward passes.
-        return torch.where(~shard_like(self.mask, weight), 0, weight)
+        # where, not a product: what lies off the mask, in value or gradient, may be infinite.
+        return torch.where(shard_like(self.mask, weight), weight, 0)
 
     def right_inverse(self, value: Tensor) -> Tensor:
         """Return `value` with zeros off the mask: what the parameter holds."""
@@ -85,11 +85,9 @@ class MaskedTensor(parametrize.ParametrizationList):
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        for hook in self._load_state_dict_pre_hooks.values():  # FSDP2's turn the parameter into its shards
-            hook(state, prefix, *rest)
         value, mask = state[f"{prefix}original"].detach(), state[f"{prefix}0.mask"]
         if not self.holder.lost:
-            value = torch.where(~shard_like(mask.to(value.device), value), 0, value)
+            value = torch.where(shard_like(mask.to(value.device), value), value, 0)
         state[f"{prefix}original"] = shard_like(value, self.original)
         super()._load_from_state_dict(state, prefix, *rest)
 
