@@ -189,28 +189,36 @@ def sparse_delta_orthogonal_(
         groups, first if transposed else second, sides, tap=tap, generator=derive(seed, "taps")
     )
     law = Law(stop=stop, angle=angle, start=start)
-    values, active = _sparse_matrices(groups, (first, second), inside, seed=seed, threads=threads, **law)
+    dtype = weight.dtype if scale == 1 else torch.float64
+    values, active = _sparse_matrices(groups, (first, second), inside, seed=seed, dtype=dtype, threads=threads, **law)
     if total < least:
         active = masks.resize(active, total, generator=derive(seed, "kept"))
         values = values * active
     mask = _init_delta.embedded(active, positions, sides, transposed=transposed)
     # max: the paper's stopping rules may overshoot.
     mask = masks.resize(mask, max(total, int(active.sum())), generator=derive(seed, "unfrozen"))
-    values = (values * scale).to(weight.dtype)
+    values = values if scale == 1 else (values * scale).to(weight.dtype)
     _filled(weight, _init_delta.embedded(values, positions, sides, transposed=transposed))
     return mask.reshape(weight.shape).to(weight.device)
 
 
 def _sparse_matrices(
-    groups: int, shape: tuple[int, int], count: int, *, seed: int, threads: int, **law: Unpack[Law]
+    groups: int,
+    shape: tuple[int, int],
+    count: int,
+    *,
+    seed: int,
+    dtype: torch.dtype,
+    threads: int,
+    **law: Unpack[Law],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a sparse orthogonal matrix for each group, `count` active entries in all, and their masks."""
     generator = derive(seed, "rotations")
     if shape != (1, 1):
         counts = _shared(count, groups, derive(seed, "shares"))
-        return givens.sample_batch(groups, shape, counts, generator=generator, threads=threads, **law)
+        return givens.sample_batch(groups, shape, counts, generator=generator, dtype=dtype, threads=threads, **law)
     # A rotation needs two columns: of a random orthogonal 1 x 1 matrix only the sign is left.
-    values, active = givens.sample_batch(1, shape, 1, generator=generator, threads=threads, **law)
+    values, active = givens.sample_batch(1, shape, 1, generator=generator, dtype=dtype, threads=threads, **law)
     signs = 2 * torch.randint(2, (groups, 1, 1), generator=derive(seed, "signs"), device="cpu") - 1
     return values * signs, active.expand(groups, 1, 1)
 
