@@ -1,0 +1,107 @@
+"""`orthosparse demo`: see on a laptop what an exactly orthogonal start is worth."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+_QUICK = "Small sizes, seconds instead of a minute: to try the command, not to learn from it."
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the page and the picture go.")] = Path("demo-out"),
+    seed: Annotated[int, typer.Option(help="Everything that is drawn follows from it.")] = 0,
+    density: Annotated[float, typer.Option(help="Of the sparse networks.")] = 0.125,
+    epochs: Annotated[int, typer.Option(help="Of training.")] = 30,
+    quick: Annotated[bool, typer.Option("--quick", help=_QUICK)] = False,
+) -> None:
+    """Sample a sparse orthogonal matrix, then train a 100-layer network on digits from four starts.
+
+    Needs no data and no GPU, and takes about a minute on two cores. Writes one self-contained page.
+    """
+    from orthosparse.lab import demo as parts
+    from orthosparse.lab.rendering import console, print_table, save, write_page
+    from orthosparse.randomness import derive
+
+    shape = (
+        parts.Shape(depth=8, width=32, density=density, ai_iterations=100) if quick else parts.Shape(density=density)
+    )
+    course, to = parts.Course(epochs=min(epochs, 2) if quick else epochs), console()
+    with _one_thread():
+        samples = parts.compare(64 if quick else 512, 0.1, generator=derive(seed, "demo", "sampler"))
+        print_table(parts.sampler_table(samples), _sampler_title(samples[0]), to)
+        out.mkdir(parents=True, exist_ok=True)
+        save(parts.mask_and_spectra(samples), out / "sampler.png")
+        with to.status("Drawing the starts and measuring their singular values"):
+            data = parts.scaled_digits()
+            networks = parts.build_starts(shape, data.in_shape, data.classes, seed)
+            isometries = parts.measure(networks, _images(data), shape.depth)
+            stack = parts.Stack(list(networks.values()))
+        with _bars(networks, course.epochs) as announce:
+            history = parts.train(stack, data, course, seed, announce)
+    densities = {name: parts.density_of(network) for name, network in networks.items()}
+    print_table(parts.network_table(isometries, densities, history), _network_title(shape, course), to)
+    found = parts.Demo(shape, course, samples, networks, densities, isometries, history)
+    write_page(parts.page_of(found, _foot(seed)), out / "index.html")
+    to.print(f"Page: {out / 'index.html'}  Picture of the sampler: {out / 'sampler.png'}", soft_wrap=True)
+
+
+def _sampler_title(sample: Any) -> str:
+    return f"Matrices of {len(sample.mask)} x {len(sample.mask)}"
+
+
+def _network_title(shape: Any, course: Any) -> str:
+    return f"tanh network of {shape.depth} layers of width {shape.width} on digits, {course.epochs} epochs"
+
+
+def _images(data: Any) -> Any:
+    from orthosparse.lab.data import Loader
+
+    return next(Loader(data.test, batch=8, train=False).epoch(0))[0]
+
+
+def _foot(seed: int) -> list[str]:
+    import torch
+
+    from orthosparse.lab.training.provenance import provenance
+
+    found = provenance(torch.device("cpu"))
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items() if version)
+    return [
+        f"orthosparse demo, seed {seed}; commit {found['commit'] or 'unknown'}; {found['device']}; {found['date']}",
+        f"Data: the 1797 digits of 8 x 8 pixels that come with scikit-learn, the last 360 for the test. {versions}",
+    ]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Products of 64 x 64 matrices are too small to share: threads would wait for each other."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _bars(networks: dict[str, Any], epochs: int) -> Iterator[Any]:
+    """A bar for each network, with its loss and accuracy."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from orthosparse.lab.rendering import LABELS, console
+
+    columns = TextColumn("{task.description:>5}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}")
+    to = console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=to, disable=not to.is_terminal) as progress:
+        tasks = [progress.add_task(LABELS[name], total=epochs, state="") for name in networks]
+
+        def announce(epoch: int, losses: list[float], accuracies: list[float]) -> None:
+            for task, loss, accuracy in zip(tasks, losses, accuracies, strict=True):
+                progress.update(task, completed=epoch + 1, state=f"loss {loss:.3f}, {100 * accuracy:.1f} % right")
+
+        yield announce

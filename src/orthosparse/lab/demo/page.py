@@ -1,0 +1,136 @@
+"""The demo's page: what was trained, why it went as it did, and the sampler behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+import orthosparse
+from orthosparse.lab.demo.charts import spectra
+from orthosparse.lab.demo.isometries import Isometry
+from orthosparse.lab.demo.networks import Shape
+from orthosparse.lab.demo.sampler import Sample
+from orthosparse.lab.demo.tables import network_table, sampler_table
+from orthosparse.lab.demo.training import Course, History
+from orthosparse.lab.rendering import (
+    LABELS,
+    Chart,
+    Page,
+    Picture,
+    Section,
+    Tile,
+    histograms,
+    inline_svg,
+    lines,
+    picture_of,
+)
+
+_SHOWN = "fc2"  # the layer whose masks are shown: the first square one behind the input
+_STARTS = {
+    "dense": "orthogonal, every weight active",
+    "base": "the dense weights times a random mask",
+    "ai": "base, its weights optimized towards orthogonality",
+    "eoi": "exactly orthogonal and sparse from the start",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Demo:
+    """All that the demo found, each by the name of the start (in one order) where there are four."""
+
+    shape: Shape
+    course: Course
+    samples: Sequence[Sample]
+    networks: dict[str, nn.Module]
+    densities: dict[str, float]
+    isometries: dict[str, Isometry]
+    history: History
+
+
+def page_of(demo: Demo, foot: Sequence[str]) -> Page:
+    """Return the page."""
+    shape = demo.shape
+    lead = (
+        f"A tanh network of {shape.depth} layers learns handwritten digits from four starts. At density "
+        f"{shape.density:g} it learns if its weights are orthogonal, and not at all if a dense start is merely masked."
+    )
+    tiles = [
+        Tile(f"{LABELS[name]} start", f"{100 * accuracy:.1f} %", _STARTS[name], name)
+        for name, accuracy in zip(demo.isometries, demo.history.accuracies[-1], strict=True)
+    ]
+    return Page(
+        "Sparse training from an exactly orthogonal start",
+        lead,
+        tiles,
+        [_training(demo), _isometry(demo), _masks(demo), _sampler(demo)],
+        foot,
+    )
+
+
+def _training(demo: Demo) -> Section:
+    epochs = [*range(1, len(demo.history.losses) + 1)]
+    losses = _by_start(demo, demo.history.losses)
+    accuracies = _by_start(demo, [[100 * value for value in row] for row in demo.history.accuracies])
+    course = demo.course
+    text = (
+        f"{demo.shape.depth} layers of width {demo.shape.width}, {course.epochs} epochs of SGD (Nesterov momentum 0.9, "
+        f"rate {course.rate:g}, batches of {course.batch}) on the same batches. The test accuracy is that after the "
+        "last epoch; one in ten is chance."
+    )
+    charts = [
+        _chart("Training loss", lines({n: (epochs, ys) for n, ys in losses.items()}, x="epoch", y="cross-entropy")),
+        _chart("Test accuracy", lines({n: (epochs, ys) for n, ys in accuracies.items()}, x="epoch", y="per cent")),
+    ]
+    table = network_table(demo.isometries, demo.densities, demo.history)
+    return Section("Trained side by side", text, [table], charts)
+
+
+def _isometry(demo: Demo) -> Section:
+    text = (
+        "The singular values of the input-output Jacobian say how much each direction of the input is stretched on its "
+        "way to the output. Where they stay near 1, gradients arrive; where every layer shrinks the signal a little, "
+        "nothing is left of it after a hundred."
+    )
+    depth = lines({n: (s.depths, s.means) for n, s in demo.isometries.items()}, x="layer", y="mean", log=True)
+    spectrum = histograms({n: s.values.tolist() for n, s in demo.isometries.items()}, x="singular value")
+    charts = [
+        _chart("Mean singular value up to each layer", depth, "Before training, a logarithmic axis."),
+        _chart("Singular values from input to output", spectrum, "Before training; base has all of them at 0."),
+    ]
+    return Section("Before training: does the signal get through?", text, charts=charts)
+
+
+def _masks(demo: Demo) -> Section:
+    pictures = []
+    for name, network in demo.networks.items():
+        weight = orthosparse.find_layers(network)[_SHOWN].weight()
+        mask = orthosparse.masks_of(network).get(_SHOWN)
+        mask = weight.new_ones(weight.shape).bool() if mask is None else mask
+        pictures.append(Picture(LABELS[name], picture_of(weight, mask), f"{int(mask.sum()):,} active entries"))
+    text = (
+        "One layer of each network before training, a pixel a weight: blue is positive, red negative, stronger is "
+        "larger. Base and AI live on one random mask; EOI has as many entries, where its rotations put them."
+    )
+    return Section("Masks", text, pictures=pictures)
+
+
+def _sampler(demo: Demo) -> Section:
+    first = demo.samples[0]
+    text = (
+        f"EOI draws its matrices as products of random Givens rotations. A {len(first.mask)} x {len(first.mask)} one "
+        f"at density {first.density:.3g} is orthogonal to rounding, has exactly as many entries as asked, and takes "
+        "less time than a dense one. Masking a dense orthogonal matrix destroys its spectrum."
+    )
+    chart = _chart(
+        "All singular values", spectra(demo.samples), "The largest first; two of the three are 1 throughout."
+    )
+    pictures = [Picture("The mask", picture_of(first.values, first.mask), "Drawn by rotations")]
+    return Section("The sampler", text, [sampler_table(demo.samples)], [chart], pictures)
+
+
+def _chart(title: str, figure: object, caption: str = "") -> Chart:
+    return Chart(title, inline_svg(figure, title), caption)  # type: ignore[arg-type]
+
+
+def _by_start(demo: Demo, rows: Sequence[Sequence[float]]) -> dict[str, list[float]]:
+    return {name: [row[index] for row in rows] for index, name in enumerate(demo.isometries)}

@@ -1,0 +1,38 @@
+"""The demo's numbers in rows: of the sampler, and of the networks."""
+
+from collections.abc import Mapping, Sequence
+
+from orthosparse.lab.demo.isometries import Isometry
+from orthosparse.lab.demo.sampler import Sample
+from orthosparse.lab.demo.training import History
+from orthosparse.lab.rendering import LABELS, Table
+
+
+def sampler_table(samples: Sequence[Sample]) -> Table:
+    """Return density, orthogonality score, extreme singular values and time of each matrix."""
+    rows = [
+        (
+            sample.title,
+            f"{sample.density:.6f}",
+            f"{sample.score:.1e}",
+            f"{float(sample.singular_values.min()):.6f}",
+            f"{float(sample.singular_values.max()):.6f}",
+            f"{1000 * sample.seconds:.2f} ms",
+        )
+        for sample in samples
+    ]
+    headings = ("matrix", "density", "orthogonality score", "least singular value", "largest", "time")
+    return Table(headings, rows, roles=[sample.role for sample in samples])
+
+
+def network_table(
+    isometries: Mapping[str, Isometry], densities: Mapping[str, float], history: History | None = None
+) -> Table:
+    """Return a row for each start: density and singular values, and, once trained, loss and accuracy."""
+    headings = ["start", "density", "mean singular value", "largest"]
+    rows = [[LABELS[name], f"{densities[name]:.4f}", f"{s.mean:.3g}", f"{s.max:.3g}"] for name, s in isometries.items()]
+    if history is not None:
+        headings += ["training loss", "test accuracy"]
+        for row, loss, accuracy in zip(rows, history.losses[-1], history.accuracies[-1], strict=True):
+            row += [f"{loss:.3f}", f"{100 * accuracy:.1f} %"]
+    return Table(headings, rows, roles=list(isometries))
