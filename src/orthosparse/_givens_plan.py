@@ -120,6 +120,7 @@ def _grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> l
     # Only the exact rule can come to states from which nothing fits: it alone runs out of patience.
     patience = spirit = PATIENCE * task.width + 64 if exact else math.inf
     steps: list[Step] = []
+    useful = 0
     before: tuple[Any, Any] = sets.empty, sets.empty
     for attempt, i, j in _attempts(key, task.width, most if room > 0 else 0):
         a, b = sizes[i], sizes[j]
@@ -136,6 +137,7 @@ def _grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> l
                 sizes[i] = sizes[j] = size
                 steps.append((attempt, i, j, gain))
                 if gain:
+                    useful = len(steps)
                     room -= gain
                     if room <= 0:
                         break
@@ -147,7 +149,7 @@ def _grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> l
     if task.stop == STOPS["closest"] and steps and -room > room + steps[-1][3]:
         _, i, j, _ = steps.pop()
         columns[i], columns[j] = before
-    return steps
+    return steps[:useful] if exact else steps  # rotations after the last gain mixed equal supports in vain
 
 
 def _attempts(key: int, width: int, most: int | None) -> Iterator[tuple[int, int, int]]:

@@ -26,8 +26,9 @@ def fill(task: Task, counts: Sequence[int], seed: int, values: Tensor, mask: Ten
     for member, count in enumerate(counts):
         made = plan(task, count, seed, member, BITS)
         for first, lanes in _rotated(task, made):
-            # Cast first: torch transposes by blocks where the types agree.
-            values[member, :, first : first + lanes.shape[1]] = torch.from_numpy(lanes[left:right]).to(values.dtype)
+            # Cast first: torch transposes by blocks where the types agree. + 0: rotating zeros may have given -0.
+            cast = torch.from_numpy(lanes[left:right]).to(values.dtype).add_(0.0)
+            values[member, :, first : first + lanes.shape[1]] = cast
         mask[member] = torch.from_numpy(_unpacked(made.columns[left:right], task.height)[:, slice(*task.work_rows)])
 
 

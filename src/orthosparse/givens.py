@@ -205,11 +205,9 @@ def partial(
     """
     task = make_task(shape, start=start)
     dtype, count = check_dtype(dtype), check_count(count, shape, floor=0, ceiling=task.height)
-    rows, cols, signs = (
-        torch.tensor(part[:count]) for part in _givens_plan.scattered_start(task, draw_seed(generator))
-    )
+    rows, cols, signs = _givens_plan.scattered_start(task, draw_seed(generator))
     values = torch.zeros(task.height, task.width, dtype=dtype)
-    values[rows, cols] = signs.to(dtype)
+    values[rows[:count], cols[:count]] = torch.tensor(signs[:count], dtype=dtype)
     values = values.T.contiguous() if task.tall else values
     return values, values != 0
 

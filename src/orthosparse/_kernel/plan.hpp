@@ -58,6 +58,7 @@ int64_t grow(const Task& task, int64_t count, Stream stream, Supports& supports,
     const int64_t goal = task.stop == ROTATIONS ? INT64_MAX : count;
     const uint64_t most = task.width < 2 ? 0 : task.stop == ROTATIONS ? count : UINT64_MAX;
     int64_t total = task.height, idle = 0, gain = 0;
+    size_t useful = 0;
     for (uint64_t attempt = 0; attempt < most && total < goal && idle < PATIENCE * task.width + 64; ++attempt) {
         if constexpr (Supports::SCATTERED) {
             const auto [far_i, far_j] = pair_of(stream.word(2 * (attempt + 2 * AHEAD)), task.width);
@@ -85,6 +86,7 @@ int64_t grow(const Task& task, int64_t count, Stream stream, Supports& supports,
             const auto [cosine, sine] =
                 drawn ? turn_of(stream.word(2 * attempt + 1)) : std::pair{task.cosine, task.sine};
             plan.rotations.push_back({i, j, cosine, sine});
+            if (more) useful = plan.rotations.size();
         }
     }
     if (task.stop == CLOSEST && !plan.rotations.empty() && total - count > count - (total - gain)) {
@@ -92,6 +94,7 @@ int64_t grow(const Task& task, int64_t count, Stream stream, Supports& supports,
         plan.rotations.pop_back();
         total -= gain;
     }
+    if (exact) plan.rotations.resize(useful);  // those after the last gain mixed equal supports in vain
     return total;
 }
 
