@@ -313,6 +313,43 @@ def test_other_optimizers_leave_the_zeros_too(make):
     assert_zero_off_masks(model)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [lambda p: torch.optim.Muon(p, lr=0.05), lambda p: torch.optim.LBFGS(p, max_iter=2)],
+    ids=["muon", "lbfgs"],
+)
+def test_optimizers_that_mix_entries_cannot_bring_weights_back(make):
+    model = sparse()[3:]
+    optimizer = make([leaf(model[0], "weight"), leaf(model[2], "weight")])
+    generator, mask = torch.Generator().manual_seed(3), some_masks()["3"]
+    x, y = torch.randn(8, 36, generator=generator), torch.randn(8, 3, generator=generator)
+    before = model[0].weight.detach().clone()
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(STEPS):
+        optimizer.step(closure)
+    assert (model[0].weight[mask] != before[mask]).any()
+    assert model[0].weight[~mask].count_nonzero() == 0
+    assert model.state_dict()["0.weight"][~mask].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_masks_put_on_in_the_middle_of_training_last(name):
+    model = dense()
+    optimizer = OPTIMIZERS[name](model.parameters())
+    train(model, optimizer)
+    masking.attach(model, some_masks(), optimizer=optimizer)  # gradients of the last step are still there
+    optimizer.step()
+    train(model, optimizer)
+    assert_leaves_zero(model)
+    assert_zero_off_masks(model)
+
+
 # Two processes
 
 

@@ -23,7 +23,13 @@ from orthosparse.sharding import (
 )
 
 
-def attach(model: nn.Module, masks: Mapping[str, Tensor], *, layers: Mapping[str, Layer] | None = None) -> None:
+def attach(
+    model: nn.Module,
+    masks: Mapping[str, Tensor],
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> None:
     """Put masks on tensors of `model`: weights off the mask become zero and stay zero under any optimizer.
 
     Parameters keep their identity, so that the optimizer may be built before or after. All the places that hold
@@ -32,6 +38,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor], *, layers: Mapping[str
     Args:
         masks: bool, by layer name, in the shape of the (whole) tensor; tensors that are not named stay dense.
         layers: where the names lead; by default every parameter of the model can be named.
+        optimizer: one that has trained the model already; it forgets what it holds of the weights that leave.
 
     Raises:
         TypeError: a mask that is not a bool tensor; the model is unchanged, as below.
@@ -58,7 +65,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor], *, layers: Mapping[str
     for name, mask in masks.items():
         parameter = leaf(*places[name][0])
         holder = Mask(_laid_out(mask, parameter))
-        zero_off_(parameter, holder.mask)
+        _forget(parameter, holder.mask, optimizer)
         for place in places[name]:
             hand_over(model, place, (put_mask(*place, holder), "original"))
 
@@ -109,11 +116,7 @@ def replace_masks(
     for name, new in masks.items():
         holder, parameter = layers[name].holder, layers[name].original
         new = new.to(holder.mask.device)
-        kept = new if holder.lost else new & holder.mask
-        zero_off_(parameter, kept)
-        for value in (optimizer.state.get(parameter, {}) if optimizer else {}).values():
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
-                zero_off_(value, kept)
+        _forget(parameter, new if holder.lost else new & holder.mask, optimizer)
         holder.mask.copy_(new)
         holder.lost = False
 
@@ -183,6 +186,14 @@ def synchronize(model: nn.Module, group: "dist.ProcessGroup | None" = None) -> N
     broadcast_((parameter for parameter in model.parameters() if not is_sharded(parameter)), group)
     for tensor in masked:
         tensor.settle()
+
+
+def _forget(parameter: Tensor, kept: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
+    """Zero the parameter, its gradient, and what the optimizer holds entry by entry, where `kept` is false."""
+    state = optimizer.state.get(parameter, {}).values() if optimizer else ()
+    for value in (parameter, parameter.grad, *state):
+        if isinstance(value, Tensor) and value.shape == parameter.shape:
+            zero_off_(value, kept)
 
 
 def _laid_out(mask: Tensor, parameter: Tensor) -> Tensor:
