@@ -14,13 +14,12 @@ from orthosparse.lab.demo.tables import network_table, sampler_table
 from orthosparse.lab.demo.training import Course, History
 from orthosparse.lab.rendering import (
     LABELS,
-    Chart,
     Page,
     Picture,
     Section,
     Tile,
+    chart_of,
     histograms,
-    inline_svg,
     lines,
     picture_of,
 )
@@ -51,8 +50,8 @@ def page_of(demo: Demo, foot: Sequence[str]) -> Page:
     """Return the page."""
     shape = demo.shape
     lead = (
-        f"A tanh network of {shape.depth} layers learns handwritten digits from four starts. At density "
-        f"{shape.density:g} it learns if its weights are orthogonal, and not at all if a dense start is merely masked."
+        f"A tanh network of {shape.depth} layers learns handwritten digits from four starts: dense orthogonal weights, "
+        f"and three ways to keep {100 * shape.density:g} % of them. Below: how far each got, and why."
     )
     tiles = [
         Tile(f"{LABELS[name]} start", f"{100 * accuracy:.1f} %", _STARTS[name], name)
@@ -78,8 +77,8 @@ def _training(demo: Demo) -> Section:
         "last epoch; one in ten is chance."
     )
     charts = [
-        _chart("Training loss", lines({n: (epochs, ys) for n, ys in losses.items()}, x="epoch", y="cross-entropy")),
-        _chart("Test accuracy", lines({n: (epochs, ys) for n, ys in accuracies.items()}, x="epoch", y="per cent")),
+        chart_of("Training loss", lines({n: (epochs, ys) for n, ys in losses.items()}, x="epoch", y="cross-entropy")),
+        chart_of("Test accuracy", lines({n: (epochs, ys) for n, ys in accuracies.items()}, x="epoch", y="per cent")),
     ]
     table = network_table(demo.isometries, demo.densities, demo.history)
     return Section("Trained side by side", text, [table], charts)
@@ -88,14 +87,15 @@ def _training(demo: Demo) -> Section:
 def _isometry(demo: Demo) -> Section:
     text = (
         "The singular values of the input-output Jacobian say how much each direction of the input is stretched on its "
-        "way to the output. Where they stay near 1, gradients arrive; where every layer shrinks the signal a little, "
-        "nothing is left of it after a hundred."
+        "way to the output. Where they stay near 1, gradients reach the first layer as large as they left the last; "
+        "where every layer shrinks the signal, it is gone long before."
     )
-    depth = lines({n: (s.depths, s.means) for n, s in demo.isometries.items()}, x="layer", y="mean", log=True)
+    means = {n: (s.depths, s.means) for n, s in demo.isometries.items()}
+    depth = lines(means, x="layer", y="mean singular value", log=True)
     spectrum = histograms({n: s.values.tolist() for n, s in demo.isometries.items()}, x="singular value")
     charts = [
-        _chart("Mean singular value up to each layer", depth, "Before training, a logarithmic axis."),
-        _chart("Singular values from input to output", spectrum, "Before training; base has all of them at 0."),
+        chart_of("Mean singular value up to each layer", depth, "Before training; the axis is logarithmic."),
+        chart_of("Singular values from input to output", spectrum, "Before training, all inputs together."),
     ]
     return Section("Before training: does the signal get through?", text, charts=charts)
 
@@ -118,18 +118,12 @@ def _sampler(demo: Demo) -> Section:
     first = demo.samples[0]
     text = (
         f"EOI draws its matrices as products of random Givens rotations. A {len(first.mask)} x {len(first.mask)} one "
-        f"at density {first.density:.3g} is orthogonal to rounding, has exactly as many entries as asked, and takes "
-        "less time than a dense one. Masking a dense orthogonal matrix destroys its spectrum."
+        f"at density {first.density:.3g} has exactly as many entries as asked for, and is orthogonal up to rounding. "
+        "Next to it: a dense orthogonal matrix, and the same with as many of its entries kept at random."
     )
-    chart = _chart(
-        "All singular values", spectra(demo.samples), "The largest first; two of the three are 1 throughout."
-    )
-    pictures = [Picture("The mask", picture_of(first.values, first.mask), "Drawn by rotations")]
-    return Section("The sampler", text, [sampler_table(demo.samples)], [chart], pictures)
-
-
-def _chart(title: str, figure: object, caption: str = "") -> Chart:
-    return Chart(title, inline_svg(figure, title), caption)  # type: ignore[arg-type]
+    chart = chart_of("All singular values", spectra(demo.samples), "The largest first.")
+    mask = Picture("The sparse orthogonal matrix", picture_of(first.values, first.mask))
+    return Section("The sampler", text, [sampler_table(demo.samples)], [chart, mask])
 
 
 def _by_start(demo: Demo, rows: Sequence[Sequence[float]]) -> dict[str, list[float]]:

@@ -1,7 +1,7 @@
 """Pages and pictures in one look: charts and matrices that are drawn once and read on paper, light or dark screens."""
 
-from orthosparse.lab.rendering.charts import Series, histograms, inline_svg, lines, profiles, save, styled
-from orthosparse.lab.rendering.page import Chart, Page, Picture, Section, Table, Tile, html_of, write_page
+from orthosparse.lab.rendering.charts import histograms, inline_svg, lines, profiles, save, styled
+from orthosparse.lab.rendering.page import Chart, Page, Picture, Section, Table, Tile, chart_of, html_of, write_page
 from orthosparse.lab.rendering.pictures import picture_of
 from orthosparse.lab.rendering.terminal import console, print_table
 from orthosparse.lab.rendering.theme import LABELS, light
@@ -12,9 +12,9 @@ __all__ = [
     "Page",
     "Picture",
     "Section",
-    "Series",
     "Table",
     "Tile",
+    "chart_of",
     "console",
     "histograms",
     "html_of",

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
 
+from orthosparse.lab.rendering.charts import inline_svg
 from orthosparse.lab.rendering.theme import css_variables
 
 
@@ -21,11 +23,16 @@ class Tile:
 
 @dataclass(frozen=True)
 class Chart:
-    """An `svg` element (see `charts.inline_svg`) and the sentence below it."""
+    """An `svg` element and the sentence below it."""
 
     title: str
     svg: str
     caption: str = ""
+
+
+def chart_of(title: str, figure: Figure, caption: str = "") -> Chart:
+    """Return a figure as a chart of the page."""
+    return Chart(title, inline_svg(figure, title), caption)
 
 
 @dataclass(frozen=True)
