@@ -152,7 +152,7 @@ def test_what_layers_draw_follows_from_the_seed_and_leaves_the_global_generator(
 def test_what_a_recipe_adds_to_the_loss_still_learns(assembled, changes):
     state = assembled(epochs=4, **changes)
     fit(state)
-    assert state.history[-1]["validation_accuracy"] > 0.85
+    assert state.history[-1]["validation_accuracy"] > 0.8
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp64"])

@@ -1,4 +1,4 @@
-import dataclasses
+import copy
 
 import pytest
 import torch
@@ -127,12 +127,21 @@ class TestOnAGpu:
         torch.testing.assert_close(losses, expected, atol=1e-3, rtol=1e-3)
         torch.testing.assert_close(graphed.network.state_dict(), eager.network.state_dict(), atol=1e-2, rtol=1e-2)
 
-    def test_a_captured_step_follows_the_rate(self, on):
+    def test_a_captured_step_follows_the_rate(self, on, same_weights):
         state, _ = _trained(on, 10, graph=True, changes={"precision": "fp32"})
-        state.recipe = dataclasses.replace(state.recipe, lr=0.0, weight_decay=0.0)
-        for group in state.optimizer.param_groups:
-            assert isinstance(group["lr"], torch.Tensor)
-            assert group["lr"].is_cuda
+        stepper = Stepper(state, graph=True)
+        state.step = 0
+        state.tally.reset()
+        batches = list(state.loader.epoch(0))[:12]
+        for images, labels in batches[:8]:
+            stepper(images, labels)
+        before = copy.deepcopy(state.network)
+        state.optimizer.param_groups[0]["lr"].fill_(0.0)
+        stepper(*batches[8])
+        assert same_weights(state.network, before)
+        state.optimizer.param_groups[0]["lr"].fill_(0.1)
+        stepper(*batches[9])
+        assert not same_weights(state.network, before)
 
     def test_dropout_differs_from_replay_to_replay(self, on):
         state = on("cuda", precision="fp32", lr=0.0, weight_decay=0.0)

@@ -55,6 +55,7 @@ def train(
 
     from orthosparse.lab.training import TrainConfig, recipe_for
     from orthosparse.lab.training import train as run
+    from orthosparse.lab.training.devices import is_first_rank
 
     given = {
         "epochs": epochs,
@@ -101,7 +102,8 @@ def train(
         devices=devices,
         strategy=strategy,
     )
-    typer.echo(f"test accuracy {100 * row['test_accuracy']:.2f} % at density {row['density']:.4f}; row in {folder}")
+    if is_first_rank():
+        typer.echo(f"test accuracy {100 * row['test_accuracy']:.2f} % at density {row['density']:.4f}; row in {folder}")
 
 
 def _progress() -> Any:

@@ -1,5 +1,6 @@
 """Training: the paper's recipes, one loop on one device or many, checkpoints, and result rows."""
 
+from orthosparse.lab.training.assembly import Assembled, assemble
 from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.config import DYNAMICS, TrainConfig, recipe_for
 from orthosparse.lab.training.devices import launch
@@ -15,12 +16,14 @@ __all__ = [
     "DYNAMICS",
     "LOGS",
     "RECIPES",
+    "Assembled",
     "Callback",
     "NonFiniteError",
     "Progress",
     "Recipe",
     "State",
     "TrainConfig",
+    "assemble",
     "fit",
     "launch",
     "learning_rate",

@@ -40,12 +40,14 @@ def assemble(
     fabric: Fabric,
     *,
     root: Path | str | None = None,
+    data: Dataset | None = None,
     channels_last: bool = False,
     saved: dict[str, Any] | None = None,
 ) -> Assembled:
     """Return the run of a configuration and a seed on the devices of `fabric`.
 
     Args:
+        data: the set, where it is read already.
         saved: the model's state dict of a checkpoint: its masks are put on instead of being made again.
 
     Raises:
@@ -53,7 +55,8 @@ def assemble(
         FileNotFoundError: the data is not below `root`.
     """
     rng = generators(seed)
-    data = load(config.data, root, device=fabric.device, validation=config.validation)
+    if data is None:
+        data = load(config.data, root, device=fabric.device, validation=config.validation)
     network = _dense(config, data, rng).to(fabric.device)
     loader = _training_loader(config, data, rng, fabric)
     if saved is not None:

@@ -38,8 +38,14 @@ def launch(*, device: str = "auto", devices: int = 1, strategy: str = "auto", pr
         strategy=_strategy(strategy, processes),
         precision=_FABRIC_PRECISION[precision],  # type: ignore[arg-type]
     )
-    fabric.launch()
+    if os.environ.get("LT_CLI_USED") != "1":  # `fabric run` has launched it
+        fabric.launch()
     return fabric
+
+
+def is_first_rank() -> bool:
+    """Return whether this process is alone, or the first of a run that was launched."""
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
 def _device(device: str, devices: int) -> tuple[str, int | list[int]]:

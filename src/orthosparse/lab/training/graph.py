@@ -27,7 +27,8 @@ class Graphed:
             return
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, stream=self._stream):
+            # thread_local: a loader may copy images to the device from a thread of its own meanwhile.
+            with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._work()  # recorded, not done
         self._graph.replay()
 

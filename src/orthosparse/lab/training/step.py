@@ -12,6 +12,7 @@ def gradients(state: State, images: Tensor, labels: Tensor, count: int) -> None:
     """Fill the gradients of the mean loss over a batch of `count`, of which this rank holds `images`; tally it."""
     state.optimizer.zero_grad(set_to_none=True)
     world = state.fabric.world_size
+    images = state.laid_out(images)
     parts = list(zip(images.chunk(state.recipe.accumulate), labels.chunk(state.recipe.accumulate), strict=True))
     losses, right = [], []
     for index, (x, y) in enumerate(parts):
@@ -35,11 +36,11 @@ def gradient_norm(state: State) -> Tensor:
     return norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # sharded: each rank knows its part
 
 
-def prepared(state: State, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the batch as it goes into the network: laid out, and mixed with itself where the recipe says so."""
+def mixed(state: State, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the batch, mixed with itself where the recipe says so."""
     recipe = state.recipe
     if recipe.mixup or recipe.cutmix:
         shares = {"mixup": recipe.mixup, "cutmix": recipe.cutmix}
         place = (state.epoch, state.step, state.fabric.global_rank)
         images, labels = mix(images, labels, state.classes, **shares, seed=state.seed, place=place)
-    return state.laid_out(images), labels
+    return images, labels

@@ -10,7 +10,7 @@ from orthosparse.lab.training.nonfinite import diagnose, first_bad
 from orthosparse.lab.training.optimizers import can_be_captured
 from orthosparse.lab.training.snapshot import put_back, take
 from orthosparse.lab.training.state import State
-from orthosparse.lab.training.step import gradients, prepared
+from orthosparse.lab.training.step import gradients, mixed
 from orthosparse.lab.training.trees import copied
 from orthosparse.randomness import derive_seed
 
@@ -41,7 +41,7 @@ class Stepper:
         """Take the next step of the state, whose batch this is (this rank's part of it)."""
         state = self.state
         _reseed(state)
-        images, labels = prepared(state, images, labels)
+        images, labels = mixed(state, images, labels)
         rewires = state.rewirer is not None and state.rewirer.due
         if self._graphed is None or rewires or len(images) < state.loader.batch:
             self._eager(images, labels)
@@ -82,7 +82,8 @@ class Stepper:
 
     def _fill(self, images: Tensor, labels: Tensor) -> None:
         if self._images.shape != images.shape:
-            self._images, self._labels = torch.empty_like(images), torch.empty_like(labels)
+            self._images = torch.empty_like(self.state.laid_out(images))
+            self._labels = torch.empty_like(labels)
         self._images.copy_(images)
         self._labels.copy_(labels)
 
@@ -96,7 +97,7 @@ class Stepper:
         for images, labels in state.loader.epoch(state.epoch, state.step):
             if state.step == bad:
                 _reseed(state)
-                raise diagnose(state, *prepared(state, images, labels), state.loader.count(bad))
+                raise diagnose(state, *mixed(state, images, labels), state.loader.count(bad))
             self(images, labels)
 
 

@@ -1,0 +1,41 @@
+"""Time a training epoch of ResNet-32 and ResNet-110 on CIFAR-10: plain loop, dense, masked.
+
+python benchmarks/training.py [--root DIR] [--out rows.jsonl] [--precision tf32 bf16] [--models resnet32 resnet110]
+
+On one H200 the targets are 1.6 s (ResNet-32) and 5.5 s (ResNet-110) an epoch, 2.5 times the plain loop's speed, and
+masks that cost 10 % at most.
+"""
+
+import argparse
+from pathlib import Path
+
+from orthosparse.lab.bench.training import MODELS, Setting, run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, help="the folder of CIFAR-10; without it pictures are made up")
+    parser.add_argument("--out", type=Path, help="a file for the rows; the precision is added to its name")
+    parser.add_argument("--precision", nargs="+", default=["tf32", "bf16"])
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=0, help="steps of an epoch that are timed; 0 for all")
+    parser.add_argument("--channels-last", action=argparse.BooleanOptionalAction, default=None)
+    given = parser.parse_args()
+    for precision in given.precision:
+        setting = Setting(
+            models=given.models,
+            root=given.root,
+            precision=precision,
+            device=given.device,
+            repeats=given.repeats,
+            steps=given.steps,
+            channels_last=given.channels_last,
+        )
+        out = given.out and given.out.with_name(f"{given.out.stem}-{precision}{given.out.suffix}")
+        print(run(setting, out), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""How fast training is: a plain loop, the lab's loop on the dense network, and on the masked one, side by side."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from orthosparse.lab.data import Augmentation, Dataset, Normalisation, Split, load
+from orthosparse.lab.seeds import fenced
+from orthosparse.lab.training import RECIPES, State, TrainConfig, assemble, launch
+from orthosparse.lab.training.devices import arithmetic
+from orthosparse.lab.training.provenance import provenance
+from orthosparse.lab.training.stepper import Stepper
+
+_log = logging.getLogger(__name__)
+MODELS = ("resnet32", "resnet110")
+WAYS = ("plain eager", "dense", "masked")
+Epoch = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is timed.
+
+    Attributes:
+        root: the folder of CIFAR-10; None makes pictures up, which take as long.
+        repeats: epochs that are timed of each way, in turn; the median counts.
+        steps: of an epoch; 0 for all.
+    """
+
+    models: Sequence[str] = MODELS
+    root: Path | None = None
+    density: float = 0.1
+    precision: str = "tf32"
+    batch: int = 128
+    repeats: int = 3
+    steps: int = 0
+    device: str = "auto"
+    channels_last: bool | None = None
+
+
+def measure(setting: Setting, tell: Callable[[str], None] = _log.info) -> list[dict[str, Any]]:
+    """Return one row for each model and way: seconds an epoch, milliseconds a step, and the ratios.
+
+    Args:
+        tell: is given a line as each epoch ends.
+    """
+    fabric = launch(device=setting.device, precision=setting.precision)
+    data = _cifar10(setting, fabric.device)
+    rows: list[dict[str, Any]] = []
+    fence = fenced(0, [fabric.device] if fabric.device.type == "cuda" else [])
+    with fence, arithmetic(setting.precision):
+        for model in setting.models:
+            rows += _measure(model, setting, fabric, data, tell)
+    return rows
+
+
+def _measure(
+    model: str, setting: Setting, fabric: Any, data: Dataset, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    recipe = replace(RECIPES[model], precision=setting.precision, batch=setting.batch)
+    nhwc = fabric.device.type == "cuda" if setting.channels_last is None else setting.channels_last
+
+    def state(density: float, channels_last: bool) -> State:
+        config = TrainConfig(model, "cifar10", recipe, density=density)
+        return assemble(config, 1, fabric, data=data, channels_last=channels_last).state
+
+    plain = state(1.0, False)
+    steps = min(setting.steps or len(plain.loader), len(plain.loader))
+    epochs: dict[str, Epoch] = {
+        "plain eager": _plain(plain, steps),
+        "dense": _ours(state(1.0, nhwc), steps),
+        "masked": _ours(state(setting.density, nhwc), steps),
+    }
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    for turn in range(setting.repeats + 1):
+        for way, epoch in epochs.items():
+            taken = _timed(epoch, turn, fabric.device)
+            tell(f"{model:10s} {way:12s} {taken:7.3f} s" + ("" if turn else "  (first, not counted)"))
+            if turn:
+                seconds[way].append(taken)
+    middle = {way: median(times) for way, times in seconds.items()}
+    return [
+        {
+            "model": model,
+            "way": way,
+            "precision": setting.precision,
+            "channels_last": nhwc and way != "plain eager",
+            "density": setting.density if way == "masked" else 1.0,
+            "seconds_per_epoch": middle[way] * len(plain.loader) / steps,
+            "milliseconds_per_step": 1e3 * middle[way] / steps,
+            "steps": steps,
+            "repeats": setting.repeats,
+            "spread": (max(times) - min(times)) / middle[way],
+            "faster_than_plain": middle["plain eager"] / middle[way],
+            "cost_against_dense": middle[way] / middle["dense"] - 1,
+            **provenance(fabric.device),
+        }
+        for way, times in seconds.items()
+    ]
+
+
+def _timed(epoch: Epoch, turn: int, device: torch.device) -> float:
+    _wait(device)
+    start = perf_counter()
+    epoch(turn)
+    _wait(device)
+    return perf_counter() - start
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _plain(state: State, steps: int) -> Epoch:
+    """Return an epoch as anybody would write it, on the same batches and in the same arithmetic."""
+    recipe = state.recipe
+    optimizer = torch.optim.SGD(
+        state.network.parameters(), lr=0.01, momentum=recipe.momentum, nesterov=True, weight_decay=recipe.weight_decay
+    )
+
+    def epoch(number: int) -> None:
+        for _, (images, labels) in zip(range(steps), state.loader.epoch(number), strict=False):
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(state.model(images), labels)
+            loss.backward()
+            optimizer.step()
+
+    return epoch
+
+
+def _ours(state: State, steps: int) -> Epoch:
+    """Return an epoch of the lab's loop: everything that `fit` does but the validation."""
+    stepper = Stepper(state)
+    # A small rate: what is timed must not diverge.
+    for group in state.optimizer.param_groups:
+        group["lr"].fill_(0.01)
+
+    def epoch(number: int) -> None:
+        state.epoch, state.step = number, 0
+        state.tally.reset()
+        stepper.remember()
+        for _, (images, labels) in zip(range(steps), state.loader.epoch(number), strict=False):
+            stepper(images, labels)
+        stepper.verify()
+
+    return epoch
+
+
+def _cifar10(setting: Setting, device: torch.device) -> Dataset:
+    if setting.root is not None:
+        return load("cifar10", setting.root, device=device)
+    generator = torch.Generator().manual_seed(0)
+    normalisation = Normalisation((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+
+    def split(size: int) -> Split:
+        images = torch.randint(256, (size, 3, 32, 32), generator=generator, dtype=torch.uint8)
+        return Split(images, torch.randint(10, (size,), generator=generator), normalisation)
+
+    augmentation = Augmentation(pad=4, pad_mode="reflect", flip=True)
+    made_up = Dataset("cifar10", split(45_000), None, split(1_000), classes=10, channels=3, size=32)
+    return replace(made_up, augmentation=augmentation).to(device)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as a short table."""
+    lines = [f"{'model':10s} {'way':12s} {'s/epoch':>8s} {'ms/step':>8s} {'x plain':>8s} {'vs dense':>9s}"]
+    lines += [
+        f"{row['model']:10s} {row['way']:12s} {row['seconds_per_epoch']:8.3f} {row['milliseconds_per_step']:8.3f} "
+        f"{row['faster_than_plain']:8.2f} {100 * row['cost_against_dense']:+8.1f}%"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def run(setting: Setting, out: Path | None = None) -> str:
+    """Measure, write the rows to `out` as JSON lines, and return the table."""
+    rows = measure(setting, tell=lambda line: print(line, file=sys.stderr, flush=True))
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    where = rows[0]["device"] if rows else ""
+    return f"CIFAR-10, batch {setting.batch}, {setting.precision}, {where}\n{table(rows)}"

@@ -1,0 +1,39 @@
+import json
+
+import pytest
+
+from orthosparse.lab.bench.training import WAYS, Setting, run
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    out = tmp_path_factory.mktemp("bench") / "rows.jsonl"
+    text = run(Setting(models=["mlp"], steps=2, repeats=1, device="cpu"), out)
+    return text, [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def test_every_way_has_a_row_and_a_line(measured):
+    text, rows = measured
+    assert [row["way"] for row in rows] == list(WAYS)
+    assert all(way in text for way in WAYS)
+    assert "s/epoch" in text
+
+
+def test_ratios_are_those_of_the_times(measured):
+    plain, dense, masked = measured[1]
+    assert plain["faster_than_plain"] == 1
+    assert dense["cost_against_dense"] == 0
+    assert dense["faster_than_plain"] == pytest.approx(plain["seconds_per_epoch"] / dense["seconds_per_epoch"])
+    assert 1 + masked["cost_against_dense"] == pytest.approx(masked["seconds_per_epoch"] / dense["seconds_per_epoch"])
+    assert masked["density"] == 0.1
+    # 45,000 images in batches of 128.
+    assert dense["seconds_per_epoch"] == pytest.approx(352 * dense["milliseconds_per_step"] / 1e3)
+
+
+@pytest.mark.gpu
+def test_the_loop_is_faster_than_a_plain_one_and_masks_are_cheap_on_a_gpu(tmp_path):
+    out = tmp_path / "rows.jsonl"
+    run(Setting(models=["resnet32"], steps=100, repeats=3, device="cuda"), out)
+    plain, dense, masked = (json.loads(line) for line in out.read_text().splitlines())
+    assert dense["faster_than_plain"] > 2.5
+    assert masked["cost_against_dense"] < 0.1
