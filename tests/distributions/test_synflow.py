@@ -170,6 +170,7 @@ class Functional(nn.Module):
         (F.relu, lambda x: torch.log_softmax(x, 1)),
         (F.relu, torch.sigmoid),
         (torch.neg, lambda x: x),
+        (lambda x: x - 0.9 * x.flip(1), lambda x: x),
     ],
 )
 def test_functions_under_which_the_flow_is_no_flow_are_refused_without_a_trace(between, behind):

@@ -80,11 +80,10 @@ class Flow:
 
     def _sum(self, model: nn.Module, inputs: Tensor) -> Tensor:
         seed_generators(model, self.seed)
-        with torch.autocast(inputs.device.type, enabled=False):
-            outputs = outputs_on(model, inputs)
-            if not isinstance(outputs, Tensor):
-                raise ValueError(f"model: expected one tensor of logits; got {described(outputs)}")
-            return self.head(outputs).sum()
+        outputs = outputs_on(model, inputs)
+        if not isinstance(outputs, Tensor):
+            raise ValueError(f"model: expected one tensor of logits; got {described(outputs)}")
+        return self.head(outputs).sum()
 
 
 @contextmanager
