@@ -72,14 +72,15 @@ class _Tasks:
         self.running: dict[Any, tuple[int, Pair]] = {}
         # Takes no processor from the tasks, and comes back, empty, when it is lost with its machine.
         self._board = cluster.remote(_Board).options(num_cpus=0, max_restarts=-1).remote()
-        self._task = cluster.remote(_task).options(num_cpus=1, max_retries=RETRIES)
+        self._task = cluster.remote(_task)
         self._started = 0
 
     def start(self, pair: Pair) -> None:
         """Hand a pair to the cluster."""
         self._started += 1
         gpus = self.share if pair.experiment.accelerated else 0
-        reference = self._task.options(num_gpus=gpus).remote(self.perform, pair, self._started, self._board)
+        task = self._task.options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
+        reference = task.remote(self.perform, pair, self._started, self._board)
         self.running[reference] = self._started, pair
 
     def ended(self) -> list[Outcome]:

@@ -1,0 +1,85 @@
+import os
+import signal
+import threading
+from functools import partial
+
+import pytest
+import sweep_toys
+
+from orthosparse.lab.engines import ENGINES
+
+local = ENGINES["local"]
+
+
+def quiet(*state):
+    pass
+
+
+def test_every_pair_has_one_outcome_a_row_or_an_error(toys):
+    pairs = [*toys.pairs("abc", (1, 2)), toys.pair("d", error="no luck")]
+    outcomes = list(local(pairs, sweep_toys.perform, report=quiet))
+    assert {outcome.pair for outcome in outcomes} == set(pairs)
+    assert len(outcomes) == len(pairs)
+    errors = [outcome for outcome in outcomes if outcome.row is None]
+    assert [outcome.error for outcome in errors] == ["ValueError: no luck"]
+    assert all(outcome.row["metrics"]["value"] == outcome.pair.seed for outcome in outcomes if outcome.row)
+
+
+def test_processes_work_side_by_side_report_and_go_on_when_one_is_killed(toys):
+    states, victims = [], []
+
+    def kill_one():
+        victims.append(toys.wait_for(2)[0])
+        os.kill(victims[0][2], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    pairs = [*toys.pairs("abcd", seconds=0.8), toys.pair("e", error="no luck")]
+    outcomes = list(local(pairs, sweep_toys.perform, report=lambda pair, *state: states.append((pair, *state)), jobs=2))
+    killer.join()
+    assert sorted(outcome.pair.experiment.name for outcome in outcomes) == list("abcde")
+    assert [outcome.error for outcome in outcomes if not outcome.row] == ["ValueError: no luck"]
+    starts = toys.starts()
+    assert len({pid for _, _, pid in starts}) == 3
+    assert sorted(name for name, _, _ in starts) == sorted([*"abcde", victims[0][0]])
+    assert {pair for pair, _, _ in states} == set(pairs[:4])
+    assert (0.75, "step 3") in [state[1:] for state in states]
+
+
+def test_a_pair_that_kills_its_process_is_given_up_after_three_times(toys):
+    outcomes = list(local([toys.pair("a", deadly=True), toys.pair("b")], sweep_toys.perform, report=quiet, jobs=2))
+    errors = {outcome.pair.experiment.name: outcome.error for outcome in outcomes}
+    assert errors == {"a": "RuntimeError: its process died 3 times", "b": None}
+    assert [name for name, _, _ in toys.starts()].count("a") == 3
+
+
+def test_pairs_are_asked_for_only_when_there_is_room(toys):
+    asked = []
+
+    def source():
+        for pair in toys.pairs("abc"):
+            asked.append(pair)
+            yield pair
+
+    outcomes = local(source(), sweep_toys.perform, report=quiet)
+    assert asked == []
+    next(outcomes)
+    assert len(asked) == 1
+
+
+def test_closing_the_outcomes_ends_the_processes(toys):
+    outcomes = local(
+        toys.pairs("abc", seconds=0.0) + toys.pairs("de", seconds=60.0), sweep_toys.perform, report=quiet, jobs=2
+    )
+    next(outcomes)
+    outcomes.close()
+    for _, _, pid in toys.starts():
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_cluster_s_options_are_refused(toys):
+    with pytest.raises(ValueError, match="take --engine ray"):
+        local([], sweep_toys.perform, report=quiet, address="somewhere:6379")
+    with pytest.raises(ValueError, match="take --engine ray"):
+        partial(local, gpus=0.5)([], sweep_toys.perform, report=quiet)

@@ -1,0 +1,92 @@
+import os
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from functools import partial
+
+import pytest
+import sweep_toys
+
+from orthosparse.lab.engines import ENGINES, _cluster
+from orthosparse.lab.engines.ray import _shares
+from orthosparse.lab.results import Store
+from orthosparse.lab.runner import run
+
+ray = pytest.importorskip("ray")
+
+
+def test_a_local_cluster_loses_a_worker_and_every_pair_still_has_one_row(toys, tmp_path):
+    states, victims = [], []
+    pairs = [*toys.pairs("abcde", (1,), seconds=2.0), toys.pair("f", error="no luck")]
+    store, by_hand = Store(tmp_path / "ray.sqlite"), Store(tmp_path / "local.sqlite")
+
+    def kill_one():
+        victims.append(toys.wait_for(3, seconds=120)[-1])  # in the middle: one pair has ended, two are under way
+        os.kill(victims[0][2], signal.SIGKILL)
+
+    def engine(*arguments, report, **options):
+        def told(pair, *state):
+            states.append((pair, *state))
+            report(pair, *state)
+
+        return ENGINES["ray"](*arguments, report=told, jobs=2, **options)
+
+    killer = threading.Thread(target=kill_one, daemon=True)
+    killer.start()
+    summary = run(pairs, store, engine, perform=sweep_toys.perform)
+    killer.join()
+    assert not ray.is_initialized(), "the cluster was left running"
+
+    assert sorted(row["fields"]["name"] for row in store.rows()) == list("abcde")
+    assert [outcome.error for outcome in summary.failed] == ["ValueError: no luck"]
+    starts = Counter(name for name, _, _ in toys.starts())
+    assert starts == Counter("abcdef") + Counter(victims[0][0]), "only the pair of the killed worker runs twice"
+    assert {pair.experiment.name for pair, _, _ in states} == set("abcde"), "progress of every task was told"
+
+    run(pairs, by_hand, partial(ENGINES["local"]), perform=sweep_toys.perform)
+    assert by_hand.rows() == store.rows()
+
+
+def test_nothing_to_run_starts_no_cluster(monkeypatch):
+    monkeypatch.setattr(_cluster, "connected", None)
+    begin = time.monotonic()
+    assert list(ENGINES["ray"]([], sweep_toys.perform, report=print, address="127.0.0.1:1")) == []
+    assert time.monotonic() - begin < 5
+
+
+def answer_of(toys, address):
+    return next(ENGINES["ray"]([toys.pair()], sweep_toys.perform, report=print, address=address))
+
+
+def test_an_address_where_nobody_listens_is_an_error_at_once(toys):
+    begin = time.monotonic()
+    with pytest.raises(ConnectionError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 .*refused"):
+        answer_of(toys, "127.0.0.1:1")
+    assert time.monotonic() - begin < 15
+
+
+def test_an_address_that_listens_but_does_not_answer_is_an_error_in_time():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        begin = time.monotonic()
+        with (
+            pytest.raises(ConnectionError, match=f"no Ray cluster answers at {address} .*within 3 s"),
+            _cluster.connected(address, None, patience=3.0),
+        ):
+            pass
+        assert time.monotonic() - begin < 15
+
+
+@pytest.mark.parametrize("address", ["", "somewhere", "host:port", "host:99999", "ray://host"])
+def test_what_is_no_address_is_refused(toys, address):
+    with pytest.raises(ValueError, match="address: expected HOST:PORT"):
+        answer_of(toys, address)
+
+
+def test_a_gpu_is_shared_equally_unless_told_otherwise():
+    assert _shares(16, 1, 4, None) == (0.25, 4)
+    assert _shares(16, 1, None, 0.125) == (0.125, 8)
+    assert _shares(2, 1, None, 0.125) == (0.125, 2)
+    assert _shares(2, 0, None, 0.5) == (0.0, 2)
