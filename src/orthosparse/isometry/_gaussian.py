@@ -32,7 +32,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
 _REACH = 40.0  # beyond it the Gaussian density underflows in float64
 _ORDERS = (80, 121)  # an even and an odd one: no kink can look alike to both
 _AGREE = 1e-13
-_NODES = 16  # of Gauss-Legendre in a panel
+_NODES = 16  # of Gauss-Lobatto in a panel
 _PANEL_ERROR = 2e-15  # of the integral of the absolute value
 _HALVINGS = 60  # a kink is closed in to 2^-60
 _MOST_PANELS = 20_000
@@ -57,8 +57,13 @@ def _check_elementwise(function: Activation) -> None:
     """Other company, another order and another shape must not change what an entry becomes."""
     points = torch.linspace(-3.0, 3.0, 24, dtype=torch.float64)
     try:
-        whole = function(points.clone())
-        others = (function(points.flip(0)).flip(0), function(points.view(4, 6)).flatten(), function(points[:7].clone()))
+        with torch.random.fork_rng([]):  # one that draws is refused, and leaves no trace
+            whole = function(points.clone())
+            others = (
+                function(points.flip(0)).flip(0),
+                function(points.clone().view(4, 6)).flatten(),
+                function(points[:7].clone()),
+            )
     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
         raise ValueError(
             f"activation: expected an elementwise function of a tensor; on a vector it raised {error}"
@@ -78,7 +83,7 @@ def _check_elementwise(function: Activation) -> None:
 def moments(function: Activation, q: float) -> Tensor:
     """Return E[f^2], E[f'^2], E[f'^4] and E[f^2 (z^2 - 1)] for f = function(sqrt(q) z), z standard normal.
 
-    Gauss-Hermite where two orders agree (smooth functions); else panels of Gauss-Legendre, halved where they do not
+    Gauss-Hermite where two orders agree (smooth functions); else panels of Gauss-Lobatto, halved where they do not
     agree with their halves, which closes in on kinks.
     """
 
@@ -104,20 +109,24 @@ def _with_derivative(function: Activation, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _hermite(integrand: Callable[[Tensor], Tensor], order: int) -> Tensor:
-    nodes, weights = _rule("hermite", order)
+    nodes, weights = _hermite_rule(order)
     return integrand(nodes) @ weights / math.sqrt(2 * math.pi)
 
 
 def _panels(integrand: Callable[[Tensor], Tensor]) -> Tensor:
-    """Adaptive Gauss-Legendre over [-40, 40]: a panel is done when it agrees with the sum of its halves."""
+    """Adaptive Gauss-Lobatto over [-40, 40]: a panel is done when it agrees with the sum of its halves.
+
+    The rule has nodes at the panel's ends, so that a kink always stands between two nodes and is noticed.
+    """
     edges = torch.arange(-_REACH, _REACH + 1, dtype=torch.float64)
     left, right = edges[:-1], edges[1:]
-    rough = _legendre(integrand, left, right)
+    rough = _lobatto(integrand, left, right)
     scale = rough.abs().sum(1, keepdim=True)
     done = torch.zeros(len(rough), dtype=torch.float64)
     for _ in range(_HALVINGS):
         middle = (left + right) / 2
-        lower, upper = _legendre(integrand, left, middle), _legendre(integrand, middle, right)
+        halves = _lobatto(integrand, torch.cat([left, middle]), torch.cat([middle, right]))
+        lower, upper = halves[:, : len(left)], halves[:, len(left) :]
         bad = ((lower + upper - rough).abs() > _PANEL_ERROR * scale).any(0)
         done += (lower + upper)[:, ~bad].sum(1)
         left, right = torch.cat([left[bad], middle[bad]]), torch.cat([middle[bad], right[bad]])
@@ -129,8 +138,8 @@ def _panels(integrand: Callable[[Tensor], Tensor]) -> Tensor:
     return done + rough.sum(1)
 
 
-def _legendre(integrand: Callable[[Tensor], Tensor], left: Tensor, right: Tensor) -> Tensor:
-    nodes, weights = _rule("legendre", _NODES)
+def _lobatto(integrand: Callable[[Tensor], Tensor], left: Tensor, right: Tensor) -> Tensor:
+    nodes, weights = _lobatto_rule(_NODES)
     half = (right - left).unsqueeze(1) / 2
     z = (left + right).unsqueeze(1) / 2 + half * nodes
     density = torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi) * half * weights
@@ -138,7 +147,17 @@ def _legendre(integrand: Callable[[Tensor], Tensor], left: Tensor, right: Tensor
 
 
 @functools.cache
-def _rule(kind: str, order: int) -> tuple[Tensor, Tensor]:
-    rule = np.polynomial.hermite_e.hermegauss if kind == "hermite" else np.polynomial.legendre.leggauss
-    nodes, weights = rule(order)
+def _hermite_rule(order: int) -> tuple[Tensor, Tensor]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(order)
     return torch.from_numpy(nodes), torch.from_numpy(weights)
+
+
+@functools.cache
+def _lobatto_rule(order: int) -> tuple[Tensor, Tensor]:
+    """The ends and the roots of P', P the Legendre polynomial of degree order - 1; weights 2 / (n (n - 1) P^2)."""
+    polynomial = np.polynomial.Legendre.basis(order - 1)
+    slope = polynomial.deriv()
+    roots = slope.roots().real
+    roots -= slope(roots) / slope.deriv()(roots)  # one step of Newton: the roots come from an eigenvalue problem
+    nodes = np.concatenate([[-1.0], roots, [1.0]])
+    return torch.from_numpy(nodes), torch.from_numpy(2 / (order * (order - 1) * polynomial(nodes) ** 2))

@@ -8,8 +8,12 @@ on a line with q running along it.
 For weights that are orthogonal times sigma_w the spectrum of J J^T follows from its S-transform (Pennington et al.
 2017). A distribution with moments m_1, m_2 has S(z) = (1 + (1 - m_2 / m_1^2) z + ...) / m_1, and S is multiplicative.
 W W^T is sigma_w^2 times the identity, so S is the constant 1 / sigma_w^2; the slopes D^2 have m_k = mu_k = E[f'^(2k)].
-After L layers m_1 = chi^L and m_2 / m_1^2 - 1 = L (mu_2 / mu_1^2 - 1). Nothing here depends on which entries of W are
-zero: an exactly orthogonal W has these moments at any density.
+After L layers m_1 = chi^L and m_2 / m_1^2 - 1 = L (mu_2 / mu_1^2 - 1).
+
+The critical point does not depend on which entries of W are zero: |W f| = sigma_w |f| and tr(D W W^T D) = sigma_w^2
+tr(D^2) hold for every orthogonal W, at any density. The variance of the spectrum takes W to be free of D, as a dense
+random one is. A sparse one mixes less, and its variance is larger: with tanh, width 512, 100 layers and q = 0.02, 0.27
+is predicted, and the mean over two draws was 0.27 for density 1, 0.37 for 0.5, 0.49 for 0.125 and 0.70 for 0.03.
 """
 
 import math
@@ -62,7 +66,7 @@ class MeanField:
         return _layers(self.slope)
 
     def variance(self, depth: int) -> float:
-        """Return the variance of the squared singular values of the Jacobian of `depth` layers, orthogonal weights."""
+        """Return the predicted variance of the squared singular values of `depth` layers with orthogonal weights."""
         growth = 2 * depth * math.log(self.chi) if self.chi > 0 else -math.inf
         return depth * self.spread * math.exp(growth) if growth < _LARGEST else math.inf
 
@@ -72,9 +76,9 @@ def critical_point(
 ) -> MeanField:
     """Return the point with chi = 1 at which the variance `q` is kept.
 
-    Densities do not enter: for exactly orthogonal weights the point is the same for dense and sparse ones. Where the
-    activation has no dynamical isometry (ReLU) the gain is the He-like one that keeps the mean squared singular value
-    at 1, and `note` says so.
+    Densities do not enter: for exactly orthogonal weights the point is the same for dense and sparse ones (only the
+    predicted `variance` is that of weights that mix well). Where the activation has no dynamical isometry (ReLU) the
+    gain is the He-like one that keeps the mean squared singular value at 1, and `note` says so.
 
     Args:
         activation: a name ("tanh", "relu", ...), a module, or any elementwise function of a tensor.
@@ -162,7 +166,7 @@ def _largest_q(function: Activation, line: dict[float, float], spread: float) ->
         return min(candidates, key=lambda q: (round(candidates[q], 9), abs(math.log(q / _DEFAULT_Q))))
     low = max(fitting)
     high = min((q for q in candidates if q > low), default=low)
-    for _ in range(60):
+    for _ in range(40):
         middle = math.sqrt(low * high)
         _, mu_1, mu_2, _ = moments(function, middle).tolist()
         low, high = (middle, high) if mu_2 / mu_1**2 - 1 <= spread else (low, middle)

@@ -1,0 +1,124 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from orthosparse import init, orthogonality
+from orthosparse.isometry import layer_singular_values, orthogonality_score, singular_values
+from orthosparse.masking import attach
+
+
+def randn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_one_weight_is_scored_as_its_room_does():
+    weight = randn(6, 4)
+    assert orthogonality_score(weight) == orthogonality.orthogonality_score(weight)
+    kernel = randn(6, 2, 3, 3)
+    assert orthogonality_score(kernel, groups=2, spatial=8) == orthogonality.orthogonality_score(
+        kernel, groups=2, spatial=8
+    )
+
+
+def test_every_layer_of_a_sparse_orthogonal_model_scores_zero(generator):
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1, groups=2), nn.Linear(4, 5)
+    )
+    init.sparse_delta_orthogonal_(model[0].weight, density=0.3, generator=generator)
+    init.sparse_delta_orthogonal_(model[2].weight, density=0.3, groups=2, generator=generator)
+    init.sparse_orthogonal_(model[3].weight, density=0.5, generator=generator)
+    scores = orthogonality_score(model)
+    assert list(scores) == ["0", "2", "3"]
+    assert all(score.score < 1e-6 and not score.note for score in scores.values())
+    assert all(float(score) == score.score for score in scores.values())
+    doubled = orthogonality_score(nn.Sequential(model[3]), gain=2.0)["0"].score
+    assert doubled == pytest.approx(0.75 * math.sqrt(4), rel=1e-5)
+
+
+def test_several_matrices_in_one_tensor_add_up():
+    attention = nn.MultiheadAttention(4, 2).double()
+    recurrent = nn.LSTM(3, 4).double()
+    scores = orthogonality_score(nn.ModuleDict({"a": attention, "r": recurrent}))
+    for name, weight in (("a.in_proj_weight", attention.in_proj_weight), ("r.weight_hh_l0", recurrent.weight_hh_l0)):
+        parts = [orthogonality.orthogonality_score(part) for part in weight.detach().split(4)]
+        assert scores[name].score == pytest.approx(math.hypot(*parts))
+
+
+def test_a_circular_convolution_has_the_values_of_its_explicit_jacobian():
+    """Dilated, grouped and transposed ones too: the score is that of the map, not of the kernel."""
+    for make in (
+        lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular", bias=False),
+        lambda: nn.Conv2d(2, 4, 3, padding=2, dilation=2, padding_mode="circular", bias=False),
+        lambda: nn.Conv2d(4, 4, 3, padding=1, groups=2, padding_mode="circular", bias=False),
+    ):
+        model = nn.Sequential(make()).double()
+        x = randn(1, model[0].in_channels, 6, 6)
+        matrix = torch.autograd.functional.jacobian(model, x).reshape(-1, x.numel())
+        spectrum = layer_singular_values(model, x)["0"]
+        torch.testing.assert_close(spectrum.values[0], torch.linalg.svdvals(matrix), atol=1e-10, rtol=1e-8)
+        small = min(matrix.shape)
+        gram = matrix.T @ matrix if matrix.shape[1] == small else matrix @ matrix.T
+        explicit = torch.linalg.matrix_norm(gram - torch.eye(small)) / 6  # one of 36 positions
+        score = orthogonality_score(model, x)["0"]
+        assert score.score == pytest.approx(float(explicit), rel=1e-10)
+        assert score.spatial == (6, 6)
+        assert score.note == ""
+
+
+@pytest.mark.parametrize(
+    ("layer", "note"),
+    [
+        (nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"), ""),
+        (nn.Conv2d(2, 2, 1), ""),
+        (nn.Conv2d(2, 2, 1, stride=2), "stride 2x2"),
+        (nn.Conv2d(2, 2, 1, padding=1), "padding 1x1: scored as one that keeps the signal's size"),
+        (nn.Conv2d(2, 2, 3, padding=1), "zeros padding: scored as circular"),
+        (nn.Conv2d(2, 2, 3, padding="same", padding_mode="reflect"), "reflect padding: scored as circular"),
+        (nn.Conv2d(2, 2, 3), "padding 0x0: scored as one"),
+        (nn.Conv1d(2, 2, 4, padding="valid"), "padding valid: scored as one"),
+        (nn.Conv2d(2, 2, 5, padding=4, dilation=2), "zeros padding: scored as circular"),
+        (nn.ConvTranspose2d(2, 2, 2, stride=2), "stride 2x2: scored at stride 1.*; padding 0x0"),
+        (nn.Linear(2, 2), ""),
+    ],
+)
+def test_the_note_says_what_the_score_leaves_out(layer, note):
+    found = orthogonality_score(nn.Sequential(layer))["0"].note
+    assert found.startswith(note.split(".*")[0])
+    assert bool(found) == bool(note)
+    assert all(part in found for part in note.split(".*"))
+
+
+def test_zero_padding_is_no_approximation_for_a_centred_kernel(generator):
+    model = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1).double())
+    init.delta_orthogonal_(model[0].weight, generator=generator)
+    assert orthogonality_score(model)["0"].note == ""
+    values = singular_values(model, randn(1, 3, 5, 5)).values
+    torch.testing.assert_close(values, torch.ones_like(values))
+
+
+def test_masks_are_seen_through_and_layers_can_be_chosen():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    attach(model, {"0": torch.zeros(3, 3, dtype=torch.bool)})
+    assert orthogonality_score(model)["0"].score == pytest.approx(math.sqrt(3))
+    from orthosparse.layers import find_layers
+
+    assert list(orthogonality_score(model, layers=find_layers(model, include=["1"]))) == ["1"]
+
+
+def test_signal_sizes_leave_no_trace():
+    model = nn.Sequential(nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.5), nn.Conv2d(2, 2, 3))
+    before, state = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
+    scores = orthogonality_score(model, torch.ones(2, 2, 9, 8))
+    assert [score.spatial for score in scores.values()] == [(9, 8), (7, 6)]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_bad_input_is_named():
+    with pytest.raises(TypeError, match="groups: of one weight only"):
+        orthogonality_score(nn.Sequential(nn.Linear(2, 2)), groups=2)
+    with pytest.raises(TypeError, match="x: expected a floating-point tensor"):
+        orthogonality_score(nn.Sequential(nn.Conv2d(2, 2, 1)), torch.ones(1, 2, 3, 3, dtype=torch.int64))
