@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from orthosparse.isometry._gaussian import Activation, elementwise, moments
 
 _DEFAULT_Q = 0.0259  # gives the paper's (1.0247, 0.00448) for tanh
-_GRID = [10 ** (exponent / 3) for exponent in range(-30, 10)]  # of q: from 1e-10 to 1e3
+_GRID = [10 ** (exponent / 2) for exponent in range(-20, 7)]  # of q: from 1e-10 to 1e3
 _FLAT = 1e-6  # spread per layer that counts as none
 _ROUNDING = 1e-11  # of q: how far sigma_b^2 may lie below 0
 _EPSILON = 1e-14  # of q: what of sigma_b^2 is the rounding of q itself
