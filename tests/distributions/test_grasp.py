@@ -167,3 +167,22 @@ def test_counts_are_those_of_all_layers_together():
     masks = grasp(MODELS["mlp"].make(), 0.3, batch=MODELS["mlp"].batch())
     assert sum(counts_of(masks).values()) == 197
     assert len(set(counts_of(masks).values())) > 1
+
+
+def test_a_model_that_cannot_be_differentiated_twice_is_named():
+    model = nn.Sequential(nn.Linear(12, 8), nn.Hardsigmoid(), nn.Linear(8, 5))
+    with pytest.raises(ValueError, match=r"model: expected one that can be differentiated twice; .*hardsigmoid"):
+        grasp(model, 0.5, batch=MODELS["mlp"].batch())
+
+
+def test_outputs_that_are_no_tensor_are_left_to_the_users_loss():
+    model, (x, y) = MODELS["mlp"].make(), MODELS["mlp"].batch()
+    expected = grasp(model, 0.3, batch=(x, y), temperature=10)
+    layers, forward = find_layers(model), model.forward
+    model.forward = lambda x: {"logits": forward(x)}
+    with pytest.raises(ValueError, match=r"loss: cannot be computed .* temperature divides one tensor; pass 1"):
+        grasp(model, 0.3, layers=layers, batch=(x, y))
+    masks = grasp(
+        model, 0.3, layers=layers, batch=(x, y), temperature=1, loss=lambda o, y: F.cross_entropy(o["logits"] / 10, y)
+    )
+    assert torch.equal(flattened(masks), flattened(expected))

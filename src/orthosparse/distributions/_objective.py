@@ -47,7 +47,12 @@ class Objective:
             assert isinstance(inner, Tensor)
             if not inner.requires_grad:  # the loss is linear in every weight
                 return [torch.zeros_like(slope) for slope in slopes]
-            return torch.autograd.grad(inner, leaves, allow_unused=True)
+            try:
+                return torch.autograd.grad(inner, leaves, allow_unused=True)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                raise ValueError(f"model: expected one that can be differentiated twice; {error}") from error
 
         return self._sum(weights, batches, product)
 

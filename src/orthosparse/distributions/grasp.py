@@ -64,7 +64,15 @@ def _tempered(loss: Callable[..., Tensor] | None, temperature: float) -> Callabl
     if not temperature > 0:
         raise ValueError(f"temperature: expected a number above 0; got {temperature!r}")
     criterion = cross_entropy if loss is None else loss
-    return lambda outputs, targets: criterion(outputs if temperature == 1 else outputs / temperature, targets)
+
+    def tempered(outputs: Any, targets: Any) -> Tensor:
+        if temperature == 1:
+            return criterion(outputs, targets)
+        if not isinstance(outputs, Tensor):
+            raise TypeError("temperature divides one tensor; pass 1, and divide the logits in your loss")
+        return criterion(outputs / temperature, targets)
+
+    return tempered
 
 
 @contextmanager
