@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from orthosparse import masks_of
 from orthosparse.lab.training import Callback, fit
 from orthosparse.lab.training.recipe import learning_rate
-from orthosparse.masking import masks_of
 
 
 def _plainly(state, epochs):

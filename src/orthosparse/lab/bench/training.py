@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from orthosparse.lab.data import Augmentation, Dataset, Normalisation, Split, load
 from orthosparse.lab.seeds import fenced
-from orthosparse.lab.training import RECIPES, State, TrainConfig, assemble, launch
+from orthosparse.lab.training import State, TrainConfig, assemble, launch, recipe_for
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.provenance import provenance
 from orthosparse.lab.training.stepper import Stepper
@@ -66,7 +66,7 @@ def measure(setting: Setting, tell: Callable[[str], None] = _log.info) -> list[d
 def _measure(
     model: str, setting: Setting, fabric: Any, data: Dataset, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    recipe = replace(RECIPES[model], precision=setting.precision, batch=setting.batch)
+    recipe = replace(recipe_for(model), precision=setting.precision, batch=setting.batch)
     nhwc = fabric.device.type == "cuda" if setting.channels_last is None else setting.channels_last
 
     def state(density: float, channels_last: bool) -> State:

@@ -9,15 +9,14 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from orthosparse.dynamic import Rewirer
+import orthosparse
+from orthosparse import Rewirer, load_sparse
 from orthosparse.lab.data import Dataset, Loader, Split, load
 from orthosparse.lab.models import build, dense_init
 from orthosparse.lab.seeds import Generators, generators
 from orthosparse.lab.training.config import DYNAMICS, TrainConfig
 from orthosparse.lab.training.optimizers import make_optimizer
 from orthosparse.lab.training.state import State
-from orthosparse.masking import load_sparse
-from orthosparse.sparsify import sparsify
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def _still(split: Split, config: TrainConfig, fabric: Fabric) -> Loader:
 def _sparsify(network: nn.Module, config: TrainConfig, data: Dataset, rng: Generators, device: torch.device) -> None:
     # Scores see whole batches on every rank, so that the masks do not depend on how many ranks there are.
     whole = _training_loader(config, data, rng, None, device)
-    sparsify(
+    orthosparse.sparsify(
         network,
         config.density,
         distribution=config.distribution,

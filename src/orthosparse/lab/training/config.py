@@ -3,13 +3,11 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from orthosparse.counts import check_density
-from orthosparse.distributions import DISTRIBUTIONS
+from orthosparse import DISTRIBUTIONS, SCHEMES
 from orthosparse.lab.data import DATA
 from orthosparse.lab.models import ACTIVATIONS, DENSE_INITS, MODELS
 from orthosparse.lab.training.recipe import RECIPES, Recipe
 from orthosparse.registry import lookup
-from orthosparse.schemes import SCHEMES
 
 # Masks that move: what the Rewirer is given. RigL rests after three quarters (Evci et al. 2020), SET never does.
 DYNAMICS: dict[str, dict[str, Any]] = {
@@ -67,7 +65,9 @@ class TrainConfig:
             lookup(ACTIVATIONS, self.activation, "activation")
         if self.dynamic is not None:
             lookup(DYNAMICS, self.dynamic, "dynamic")
-        if check_density(self.density) == 1 and self.dynamic is not None:
+        if isinstance(self.density, bool) or not 0 <= self.density <= 1:
+            raise ValueError(f"density: expected a number in [0, 1]; got {self.density!r}")
+        if self.density == 1 and self.dynamic is not None:
             raise ValueError(
                 f"dynamic: expected a density below 1 for masks to move; got {self.dynamic!r} at density 1"
             )

@@ -65,7 +65,7 @@ class Progress(Callback):
     def on_end(self, state: State) -> None:
         """Leave the terminal as it was."""
         del state  # nothing more to show
-        if self._task is not None:
+        if self._bar.live.is_started:
             self._bar.stop()
 
     def _speed(self, state: State) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
+from orthosparse import masks_of
 from orthosparse.lab.training.assembly import assemble
 from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.checkpoint import has_checkpoint, write_durably
@@ -18,8 +19,6 @@ from orthosparse.lab.training.loop import fit
 from orthosparse.lab.training.provenance import provenance
 from orthosparse.lab.training.saving import Saving, check_same, last_checkpoint
 from orthosparse.lab.training.snapshot import put_back
-from orthosparse.masking import masks_of
-from orthosparse.masks import density_of
 from orthosparse.registry import lookup
 
 RESULT = "result.jsonl"
@@ -79,12 +78,12 @@ def train(
     fit(run.state, [*callbacks, *kept], graph=graph, deterministic=deterministic)
     with arithmetic(config.recipe.precision, deterministic=deterministic):
         tested = evaluate(run.state, run.test)
-    masks = masks_of(run.state.network)
+    masks = list(masks_of(run.state.network).values())
     row = {
         **settings,
         "test_accuracy": tested["accuracy"],
         "test_loss": tested["loss"],
-        "density": density_of(masks) if masks else 1.0,
+        "density": sum(int(m.sum()) for m in masks) / sum(m.numel() for m in masks) if masks else 1.0,
         "parameters": run.parameters,
         "epochs": run.state.history,
         "seconds": run.state.seconds,

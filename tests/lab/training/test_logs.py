@@ -1,0 +1,49 @@
+import csv
+import sys
+import types
+
+import pytest
+
+from orthosparse.lab.training import fit
+from orthosparse.lab.training.logs import CsvLog, TensorBoardLog, WandbLog
+
+
+def test_csv_holds_the_history(assembled, tmp_path):
+    state = assembled()
+    fit(state, [CsvLog(tmp_path, {})])
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    assert rows == state.history
+
+
+def test_tensorboard_can_read_the_curves_back(assembled, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    state = assembled()
+    fit(state, [TensorBoardLog(tmp_path, {})])
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    points = events.Scalars("validation_accuracy")
+    assert [point.step for point in points] == [1, 2]
+    assert points[-1].value == pytest.approx(state.history[-1]["validation_accuracy"])
+
+
+def test_wandb_is_given_settings_and_epochs_under_a_name_that_resuming_finds_again(assembled, tmp_path, monkeypatch):
+    calls = []
+
+    class Run:
+        def log(self, metrics, step):
+            calls.append((step, metrics["loss"]))
+
+        def finish(self):
+            calls.append("finished")
+
+    def init(**given):
+        calls.append((given["id"], given["resume"], given["config"]))
+        return Run()
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    state = assembled()
+    fit(state, [WandbLog(tmp_path, {"seed": 1})])
+    losses = [entry["loss"] for entry in state.history]
+    assert calls == [(tmp_path.name, "allow", {"seed": 1}), (1, losses[0]), (2, losses[1]), "finished"]
