@@ -23,13 +23,14 @@ def demo(
     """
     from orthosparse.lab import demo as parts
     from orthosparse.lab.rendering import console, print_table, save, write_page
+    from orthosparse.lab.threads import one_thread
     from orthosparse.randomness import derive
 
     shape = (
         parts.Shape(depth=8, width=32, density=density, ai_iterations=100) if quick else parts.Shape(density=density)
     )
     course, to = parts.Course(epochs=min(epochs, 2) if quick else epochs), console()
-    with _one_thread():
+    with one_thread():
         samples = parts.compare(64 if quick else 512, 0.1, generator=derive(seed, "demo", "sampler"))
         print_table(parts.sampler_table(samples), _sampler_title(samples[0]), to)
         out.mkdir(parents=True, exist_ok=True)
@@ -73,19 +74,6 @@ def _foot(seed: int) -> list[str]:
         f"orthosparse demo, seed {seed}; commit {found['commit'] or 'unknown'}; {found['device']}; {found['date']}",
         f"Data: the 1797 digits of 8 x 8 pixels that come with scikit-learn, the last 360 for the test. {versions}",
     ]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Products of 64 x 64 matrices are too small to share: threads would wait for each other."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextmanager

@@ -26,12 +26,14 @@ def spectra(
     from orthosparse.lab.data import load
     from orthosparse.lab.rendering import console
     from orthosparse.lab.spectra import experiments, render, run
+    from orthosparse.lab.threads import one_thread
 
     chosen = _numbers(seeds)
     asked = experiments(ai_iterations=ai_iterations, compat=compat)[:limit]
     data, to = load("mnist", root), console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=to, transient=True, disable=not to.is_terminal) as progress:
+    bar = Progress(*columns, console=to, transient=True, disable=not to.is_terminal)
+    with one_thread(), bar as progress:
         task = progress.add_task("points", total=len(asked) * len(chosen))
         rows = run(
             asked,
