@@ -96,6 +96,8 @@ def objective_of(
 def _value(loss: Loss, outputs: Any, targets: Any) -> Tensor:
     try:
         value = loss(outputs, targets)
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         got = f"outputs of {described(outputs)} and targets of {described(targets)}"
         raise ValueError(f"loss: cannot be computed from {got}: {error}") from error

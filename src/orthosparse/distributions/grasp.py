@@ -37,7 +37,7 @@ def grasp(
 
     Args:
         temperature: the model's outputs are divided by it before the loss.
-        compat: ``"paper-code"`` keeps the smallest instead, those strictly below the largest that it drops.
+        compat: ``"paper-code"`` keeps the smallest instead, strictly below all that it drops, at least one.
 
     Example:
         >>> g = torch.Generator().manual_seed(0)
@@ -78,9 +78,10 @@ def _tempered(loss: Callable[..., Tensor] | None, temperature: float) -> Callabl
 @contextmanager
 def _twice_differentiable(model: nn.Module) -> Iterator[None]:
     """Within the block, attention and recurrent layers take the paths that have a second derivative."""
-    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
     cudnn = torch.backends.cudnn
-    with sdpa_kernel(SDPBackend.MATH), cudnn.flags(enabled=cudnn.enabled and not recurrent):
+    others = {"benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic, "allow_tf32": cudnn.allow_tf32}
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    with sdpa_kernel(SDPBackend.MATH), cudnn.flags(enabled=cudnn.enabled and not recurrent, **others):
         yield
 
 
