@@ -40,12 +40,13 @@ def test_a_second_run_is_refused_resumed_or_told_what_differs(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        (["--model", "resnet33"], "resnet32"),
+        (["--model", "resnet33"], "model: expected one of cnn1000"),
+        (["--model", "timm:resnet18"], "recipe: expected one of cnn1000"),
         (["--data", "cifar11"], "cifar10"),
         (["--distribution", "ekr"], "erk"),
         (["--scheme", "eio"], "base"),
         (["--dynamic", "rigel"], "rigl, set"),
-        (["--recipe", "resnet33"], "resnet32"),
+        (["--recipe", "resnet33"], "recipe: expected one of cnn1000"),
         (["--density", "1.5"], "density"),
         (["--density", "many"], "density"),
         (["--epochs", "0"], "epochs: expected a positive integer"),

@@ -188,8 +188,10 @@ def test_unknown_names_list_the_known_ones(field, value, known):
 
 
 def test_a_model_without_a_recipe_lists_those_that_have_one():
-    with pytest.raises(ValueError, match="resnet32"):
+    with pytest.raises(ValueError, match=r"recipe: expected one of .*resnet32.* none for timm:resnet18"):
         recipe_for("timm:resnet18")
+    with pytest.raises(ValueError, match=r"model: expected one of .*resnet32.*; got 'resnet33'"):
+        recipe_for("resnet33")
 
 
 def test_moving_masks_need_masks(config):

@@ -71,7 +71,7 @@ def train(
     config = TrainConfig(
         model=model,
         data=data,
-        recipe=replace(recipe_for(recipe or model), **changes),
+        recipe=replace(recipe_for(recipe, "recipe") if recipe else recipe_for(model), **changes),
         activation=activation,
         density=density,
         distribution=distribution,

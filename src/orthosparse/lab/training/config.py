@@ -77,10 +77,15 @@ class TrainConfig:
         return asdict(self) | {"exclude": list(self.exclude)}
 
 
-def recipe_for(model: str) -> Recipe:
+def recipe_for(model: str, what: str = "model") -> Recipe:
     """Return the paper's recipe for a model.
 
+    Args:
+        what: the argument's name, for the message.
+
     Raises:
-        ValueError: the paper has none; those it has are listed.
+        ValueError: an unknown model, or one of timm, for which the paper has none.
     """
-    return lookup(RECIPES, model, "recipe")
+    if model.startswith("timm:"):
+        raise ValueError(f"recipe: expected one of {', '.join(sorted(RECIPES))}, as the paper has none for {model}")
+    return lookup(RECIPES, model, what)
