@@ -25,9 +25,10 @@ class Toy(Experiment):
     seconds: float = 0.0
     error: str = ""
     deadly: bool = False
+    price: float = 0.0
 
     def cost(self):
-        return self.seconds
+        return self.price or self.seconds
 
     def run(self, seed, *, root=None, out=None, device="auto", progress=None):
         with Path(self.log).open("a") as file:

@@ -182,6 +182,16 @@ def test_pairs_that_cannot_end_in_time_are_not_started_and_shorter_ones_are(stor
     assert [name for name, _, _ in toys.starts()] == ["short"]
 
 
+def test_a_pair_that_seemed_too_long_is_run_when_others_turn_out_quicker(store, toys):
+    short, longer = toys.pair("a", price=0.3), toys.pair("b", price=0.35)
+    estimates = Estimates()
+    estimates.add(toys.pair("c", price=1.0).experiment, 60.0)
+    budget = Budget(20.0, estimates)  # 18 s are expected for the one, 21 s for the other
+    assert [budget.fits(pair.experiment) for pair in (short, longer)] == [True, False]
+    summary = run([longer, short], store, LOCAL, perform=sweep_toys.perform, budget=budget, poll=0.02)
+    assert (summary.done, summary.postponed) == ([short, longer], [])  # 60.5 s for a price of 1.3: now 16.3 s
+
+
 def test_a_budget_that_is_over_ends_the_waiting_too(store, toys):
     assert store.claim(*toys.pair().name, Owner("another-machine", 1, "a"))
     summary = sweep([toys.pair()], store, budget=Budget(0.3, Estimates()))

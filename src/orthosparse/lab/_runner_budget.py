@@ -79,8 +79,3 @@ class Budget:
     def fits(self, experiment: Experiment) -> bool:
         """Return whether a run that starts now is expected to end in time."""
         return monotonic() + self.estimates.seconds(experiment) <= self._end
-
-    @property
-    def left(self) -> float:
-        """Seconds, 0 when it is over."""
-        return max(0.0, self._end - monotonic())

@@ -73,8 +73,7 @@ def run(
             if others := sweep.left():
                 sweep.wait(len(others))
                 time.sleep(poll)
-    sweep.summary.elsewhere = len(sweep.pairs) - len(sweep.rowless()) - sweep.summary.had - len(sweep.summary.done)
-    return sweep.summary
+    return sweep.conclude()
 
 
 def ordered(pairs: Sequence[Pair], names: Collection[tuple[str, int]]) -> list[Pair]:
@@ -106,7 +105,7 @@ class _Sweep:
         self.pairs, self.store, self.budget, self.display, self.expiry = pairs, store, budget, display, expiry
         self.owner = Owner.here()
         self.summary = Summary(had=len(pairs) - len(self.rowless()))
-        self._over: set[tuple[str, int]] = set()  # failed or postponed: not in this sweep
+        self._failed: set[tuple[str, int]] = set()
         self.display.begin(len(pairs), self.summary.had)
 
     def rowless(self) -> list[Pair]:
@@ -115,22 +114,13 @@ class _Sweep:
         return [pair for pair in self.pairs if pair.name not in names]
 
     def left(self) -> list[Pair]:
-        """Return the pairs that this sweep is not done with, postponing them when the time is over."""
-        left = [pair for pair in self.rowless() if pair.name not in self._over]
-        if self.budget is not None and not self.budget.left:
-            for pair in left:
-                self._postpone(pair)
-            return []
-        return left
+        """Return the pairs that this sweep may still run, or that others are running."""
+        return [pair for pair in self.rowless() if self._is_open(pair)]
 
     def claimed(self) -> Iterator[Pair]:
         """Yield pairs that are now this runner's, each decided on when it is asked for."""
         for pair in ordered(self.pairs, self.store.names()):
-            if pair.name in self._over:
-                continue
-            if self.budget is not None and not self.budget.fits(pair.experiment):
-                self._postpone(pair)
-            elif self.store.claim(*pair.name, self.owner, expiry=self.expiry):
+            if self._is_open(pair) and self.store.claim(*pair.name, self.owner, expiry=self.expiry):
                 self.display.start(pair)
                 yield pair
 
@@ -139,7 +129,7 @@ class _Sweep:
         pair, row = outcome.pair, outcome.row
         if row is None:
             self.store.release(self.owner, pair.name)
-            self._over.add(pair.name)
+            self._failed.add(pair.name)
             self.summary.failed.append(outcome)
         elif self.store.append(row):
             self.summary.done.append(pair)
@@ -156,9 +146,16 @@ class _Sweep:
         """Say that other runners hold the rest."""
         self.display.wait(len(self.pairs) - len(self.rowless()), count)
 
-    def _postpone(self, pair: Pair) -> None:
-        self._over.add(pair.name)
-        self.summary.postponed.append(pair)
+    def conclude(self) -> Summary:
+        """Return what was done."""
+        rowless = self.rowless()
+        self.summary.postponed = [pair for pair in rowless if pair.name not in self._failed]
+        self.summary.elsewhere = len(self.pairs) - len(rowless) - self.summary.had - len(self.summary.done)
+        return self.summary
+
+    def _is_open(self, pair: Pair) -> bool:
+        """Return whether a pair has not failed and is expected to end in time."""
+        return pair.name not in self._failed and (self.budget is None or self.budget.fits(pair.experiment))
 
 
 @contextmanager

@@ -5,44 +5,45 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from orthosparse.lab.experiments._experiment import Experiment, Progress
-from orthosparse.lab.experiments._start import train_config
 
 _QUANTILES = 101
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum(Experiment):
-    """The spectrum at the start that a `Training` of the same fields and seed would have, on its first batch.
+    """One point of the study of section 5.1 (see `lab.spectra`), with the quantiles of its spectrum.
+
+    The start is that of a `Training` of the same fields and seed, but for density 1, which goes through the
+    distribution and the scheme too. The inputs are the first batch of training, which SNIP and GraSP look at as well.
 
     Attributes:
-        iterations: of AI; None: its own number.
-        samples: how many images of the first batch.
+        iterations: of AI; None: its own number. The other schemes do not read it.
+        samples: images of the batch.
     """
 
     kind: ClassVar[str] = "spectrum"
     accelerated: ClassVar[bool] = True
 
-    density: float = 1.0
-    distribution: str = "erk"
-    scheme: str = "eoi"
-    activation: str = "relu"
+    activation: str
+    distribution: str
+    scheme: str
+    density: float
     iterations: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
     model: str = "mlp"
     data: str = "mnist"
     model_options: dict[str, Any] = field(default_factory=dict)
-    dense_init: str | None = None
-    score_batches: int = 1
+    dense_init: str = "orthogonal"
     samples: int = 128
 
     def given(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults and are read."""
-        unread = {"distribution", "scheme", "iterations", "options", "score_batches"} if self.density == 1 else set()
+        unread = set() if self.scheme == "ai" else {"iterations"}
         return {name: value for name, value in super().given().items() if name not in unread}
 
     def cost(self) -> float:
         """Return a rough number of seconds."""
-        return 5.0 + (20.0 if self.scheme == "ai" and self.density < 1 else 0.0)
+        return 1.0 + (20.0 if self.scheme == "ai" else 0.0)
 
     def run(
         self,
@@ -58,15 +59,10 @@ class Spectrum(Experiment):
         import torch
 
         from orthosparse import isometry
-        from orthosparse.lab.training import launch
-        from orthosparse.lab.training.assembly import assemble
 
-        options = {**self.options, **({} if self.iterations is None else {"iterations": self.iterations})}
-        config = train_config(self, options=options)
-        state = assemble(config, seed, launch(device=device, precision="fp32"), root=root).state
-        images, _ = next(iter(state.loader.epoch(0)))
-        found = isometry.singular_values(state.network, images[: self.samples])
-        values = found.values.double().flatten().sort().values.cpu()
+        model, images, report = self._start(seed, root, device)
+        found = isometry.singular_values(model, images)
+        values = found.values.double().flatten().cpu()
         quantiles = torch.quantile(values, torch.linspace(0, 1, _QUANTILES, dtype=torch.float64))
         return {
             "mean": found.mean,
@@ -74,5 +70,36 @@ class Spectrum(Experiment):
             "min": found.min,
             "std": found.std,
             "values": values.numel(),
+            "got": report.got,
+            "worst_orthogonality": max(row.orthogonality for row in report.rows),
             "curves": {"quantiles": quantiles.tolist()},
         }
+
+    def _start(self, seed: int, root: Path | str | None, device: str) -> tuple[Any, Any, Any]:
+        """Return the network, its inputs and the report of `sparsify`."""
+        import orthosparse
+        from orthosparse.lab.data import Loader, load
+        from orthosparse.lab.experiments._clock import resolved
+        from orthosparse.lab.models import build, dense_init
+        from orthosparse.lab.seeds import generators
+
+        place, rng = resolved(device), generators(seed)
+        data = load(self.data, root, device=place)
+        loader = Loader(data.train, batch=self.samples, seed=rng.data.initial_seed(), device=place)
+        images, labels = next(loader.epoch(0))
+        shape: dict[str, Any] = {"classes": data.classes, "in_shape": data.in_shape, "activation": self.activation}
+        model = build(self.model, generator=rng.init, **shape, **self.model_options).to(place)
+        dense_init(model, self.dense_init, generator=rng.init)
+        own = dict(self.options)
+        if self.scheme == "ai" and self.iterations is not None:
+            own["iterations"] = self.iterations
+        report = orthosparse.sparsify(
+            model,
+            self.density,
+            distribution=self.distribution,
+            scheme=self.scheme,
+            batch=(images, labels),
+            generator=rng.mask,
+            **own,
+        )
+        return model, images, report

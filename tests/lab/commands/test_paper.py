@@ -1,0 +1,144 @@
+"""The `paper` commands, on items of toy size."""
+
+import json
+import sys
+import types
+
+import pytest
+
+from orthosparse.lab import cli
+from orthosparse.lab.experiments import ExpectedDensity, MaskPicture, Training
+from orthosparse.lab.results import Store
+
+
+def item(title, seeds, full):
+    smaller = [ExpectedDensity(8, 4)]
+    return types.SimpleNamespace(TITLE=title, SEEDS=seeds, experiments=lambda *, smoke: smaller if smoke else full)
+
+
+ITEMS = {
+    "densities": item("Expected density", [1, 2], [ExpectedDensity(10, 5), ExpectedDensity(12, 5)]),
+    "masks": item("Masks", [1], [MaskPicture("eoi", 8, 0.25)]),
+    "needs_data": item("Needs data", [1, 2], [Training("mlp", "mnist", epochs=1)]),
+}
+
+
+@pytest.fixture(autouse=True)
+def paper(monkeypatch, tmp_path):
+    """A package `paper` of toy items, and a report that only counts."""
+    written = []
+    package, report = types.ModuleType("orthosparse.lab.paper"), types.ModuleType("orthosparse.lab.paper.report")
+    package.ITEMS = ITEMS
+    report.write_report = lambda rows, out, **options: written.append((len(rows), out, options))
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    monkeypatch.setitem(sys.modules, report.__name__, report)
+    monkeypatch.chdir(tmp_path)
+    return written
+
+
+def stored():
+    return Store("runs/paper/results.sqlite").rows()
+
+
+def test_list_names_every_item_with_its_status(capsys):
+    assert cli.main(["paper", "run", "densities", "--seeds", "1"]) == 0
+    assert cli.main(["paper", "run", "masks"]) == 0
+    capsys.readouterr()
+    assert cli.main(["paper", "list"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "2/4" in lines["densities"]
+    assert "begun" in lines["densities"]
+    assert "1/1" in lines["masks"]
+    assert "complete" in lines["masks"]
+    assert "not yet run" in lines["needs_data"]
+    assert "Needs data" in lines["needs_data"]
+
+
+def test_run_makes_rows_and_a_second_time_nothing(capsys):
+    assert cli.main(["paper", "run", "densities", "masks"]) == 0
+    assert "5 pairs run, 0 had a row" in capsys.readouterr().out
+    rows = stored()
+    assert sorted((row["kind"], row["seed"]) for row in rows) == [
+        *[("expected_density", seed) for seed in (1, 1, 2, 2)],
+        ("mask_picture", 1),
+    ]
+    assert cli.main(["paper", "run", "densities", "masks"]) == 0
+    assert "0 pairs run, 5 had a row" in capsys.readouterr().out
+    assert stored() == rows
+
+
+def test_smoke_runs_the_tiny_version():
+    assert cli.main(["paper", "run", "densities", "--smoke", "--seeds", "7"]) == 0
+    assert [(row["fields"]["size"], row["seed"]) for row in stored()] == [(8, 7)]
+
+
+def test_a_budget_leaves_what_cannot_end_in_time(capsys, monkeypatch):
+    monkeypatch.setattr(ExpectedDensity, "cost", lambda self: 9000.0)
+    assert cli.main(["paper", "run", "densities", "--budget", "5m", "--seeds", "1"]) == 0
+    assert "0 pairs run, 0 had a row, 2 left for want of time" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "densties"], "item: expected one of densities, masks, needs_data; got 'densties'"),
+        (["run", "masks", "--seeds", "1,two"], "seeds: expected whole numbers with commas between them"),
+        (["run", "masks", "--seeds", ""], "seeds: expected whole numbers with commas between them"),
+        (["run", "masks", "--seeds", "1,,2"], "seeds: expected whole numbers with commas between them"),
+        (["run", "masks", "--seeds", "-1"], "seeds: expected whole numbers with commas between them"),
+        (["run", "masks", "--engine", "slurm"], "engine: expected one of local, ray; got 'slurm'"),
+        (["run", "masks", "--budget", "soon"], "budget: expected a time like 25m"),
+        (["run", "masks", "--device", "tpu"], "device: expected auto, cpu, cuda"),
+        (["run", "masks", "--jobs", "0"], "jobs"),
+        (["run", "masks", "--address", "host:1"], "take --engine ray"),
+        (["run", "masks", "--engine", "ray", "--address", "nowhere"], "address: expected HOST:PORT"),
+        (["report", "--out", "page.html"], "paper run` or `paper merge` makes it"),
+        (["merge", "missing.jsonl"], "missing.jsonl"),
+    ],
+)
+def test_what_is_asked_wrongly_is_one_line_and_leaves_nothing(capsys, arguments, message):
+    assert cli.main(["paper", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert message in error
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(capsys):
+    pytest.importorskip("ray")
+    assert cli.main(["paper", "run", "masks", "--engine", "ray", "--address", "127.0.0.1:1"]) == 1
+    assert "no Ray cluster answers at 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_data_that_is_not_there_is_one_line_with_the_command_that_gets_it(capsys):
+    assert cli.main(["paper", "run", "needs_data", "masks", "--root", "nowhere"]) == 1
+    captured = capsys.readouterr()
+    assert "1 pairs run, 0 had a row, 2 failed" in captured.out
+    (line,) = [line for line in captured.err.splitlines() if line.startswith("error:")]
+    assert "2 pairs" in line
+    assert "orthosparse data mnist --root" in line
+    assert "nowhere" in line
+
+
+def test_merge_adds_rows_names_what_is_torn_and_exports_a_file_for_each_kind(capsys, tmp_path):
+    assert cli.main(["paper", "run", "densities", "masks"]) == 0
+    assert cli.main(["paper", "merge", "--export", "results"]) == 0
+    files = sorted(path.name for path in (tmp_path / "results").iterdir())
+    assert files == ["expected_density.jsonl", "mask_picture.jsonl"]
+    torn = tmp_path / "results" / "expected_density.jsonl"
+    torn.write_bytes(torn.read_bytes()[:-100])
+    capsys.readouterr()
+    assert cli.main(["paper", "merge", "--store", "fresh.sqlite"]) == 1
+    captured = capsys.readouterr()
+    assert "2 files: 4 rows added, 0 known already" in captured.out
+    assert "line 5: not a whole row, left out" in captured.err
+    assert cli.main(["paper", "merge", str(torn), "--export", "all.jsonl"]) == 1
+    lines = (tmp_path / "all.jsonl").read_text().splitlines()
+    assert len(lines) == 6
+    assert json.loads(lines[0]) == {"orthosparse_results": 1}
+
+
+def test_report_is_given_all_rows(paper, capsys):
+    assert cli.main(["paper", "run", "densities"]) == 0
+    assert cli.main(["paper", "report", "--out", "page.md", "--format", "md"]) == 0
+    ((count, out, options),) = paper
+    assert (count, str(out), options) == (4, "page.md", {"format": "md"})
