@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -48,5 +49,8 @@ if __name__ == "__main__":
         "fsdp": curve("fsdp", None),
         "fsdp resumed": curve("fsdp", "rigl", folder / "fsdp"),
     }
+    # What `fabric run --accelerator cpu --devices 2` adds to torchrun.
+    os.environ |= {"LT_CLI_USED": "1", "LT_ACCELERATOR": "cpu", "LT_DEVICES": "2", "LT_NUM_NODES": "1"}
+    curves["fabric run"] = curve("auto", None)
     if torch.distributed.get_rank() == 0:
         (folder / "curves.json").write_text(json.dumps(curves))

@@ -49,7 +49,14 @@ def alone():
 
 @pytest.mark.parametrize(
     ("way", "dynamic"),
-    [("ddp", None), ("ddp rigl", "rigl"), ("ddp resumed", "set"), ("fsdp", None), ("fsdp resumed", "rigl")],
+    [
+        ("ddp", None),
+        ("ddp rigl", "rigl"),
+        ("ddp resumed", "set"),
+        ("fsdp", None),
+        ("fsdp resumed", "rigl"),
+        ("fabric run", None),
+    ],
 )
 def test_two_processes_have_the_loss_curve_of_one_with_the_whole_batch(two_processes, alone, way, dynamic):
     both, one = two_processes[way], alone[dynamic]
@@ -57,14 +64,3 @@ def test_two_processes_have_the_loss_curve_of_one_with_the_whole_batch(two_proce
     # Resuming, the epoch's curve begins anew with the checkpoint's part of it: the last 42 are the run's.
     assert both["losses"][-42:] == pytest.approx(one["losses"], abs=1e-5)
     assert both["test_loss"] == pytest.approx(one["test_loss"], abs=1e-5)
-
-
-def test_fabric_run_starts_the_program_too(tmp_path):
-    from orthosparse.lab import cli
-
-    options = "--model mlp --data digits --activation tanh --epochs 1 --batch 64 --lr 0.1 --density 0.3 --scheme base"
-    fabric = ["-m", "lightning_fabric.cli", "--accelerator=cpu", "--devices=2", f"--main-port={_free_port()}"]
-    done = _run(*fabric, cli.__file__, "train", *options.split(), f"--out={tmp_path}", "--quiet")
-    row = json.loads((tmp_path / "result.jsonl").read_text())
-    assert row["world"] == 2
-    assert done.stdout.count("test accuracy") == 1

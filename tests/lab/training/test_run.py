@@ -208,3 +208,15 @@ def test_data_that_does_not_fit_the_model_is_said_before_training(config):
 def test_a_gpu_where_there_is_none_is_said(config):
     with pytest.raises(ValueError, match=r"device: expected cpu, as torch .* sees no CUDA GPU; got 'cuda'"):
         train(config(), seed=1, device="cuda")
+
+
+@pytest.mark.gpu
+def test_a_run_goes_on_on_a_gpu(config, tmp_path):
+    settings = config(precision="fp32", dynamic="rigl", every=4)
+    whole = train(settings, seed=1, device="cuda")
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, seed=1, out=tmp_path, device="cuda", checkpoint_steps=5, callbacks=[_StopAt(33)])
+    keep = _Keep()
+    row = train(settings, seed=1, out=tmp_path, device="cuda", resume=True, callbacks=[keep])
+    assert keep.started == 30
+    assert row["epochs"][-1]["loss"] == pytest.approx(whole["epochs"][-1]["loss"], rel=0.02)

@@ -1,9 +1,11 @@
 import copy
+import dataclasses
 
 import pytest
 import torch
 
-from orthosparse.lab.training import NonFiniteError, fit
+from orthosparse.lab.data import Augmentation, Dataset, Normalisation, Split
+from orthosparse.lab.training import RECIPES, NonFiniteError, TrainConfig, assemble, fit, launch
 from orthosparse.lab.training.stepper import Stepper
 
 
@@ -109,9 +111,6 @@ def _trained(assembled, steps, **how):
 class TestOnAGpu:
     @pytest.fixture
     def on(self, config):
-        from orthosparse.lab.training import launch
-        from orthosparse.lab.training.assembly import assemble
-
         def make(device, **changes):
             settings = config(**changes)
             return assemble(settings, 1, launch(device=device, precision=settings.recipe.precision)).state
@@ -159,3 +158,21 @@ class TestOnAGpu:
         with pytest.raises(NonFiniteError) as caught:
             fit(state)
         assert caught.value.step in (1, 2)
+
+    @pytest.mark.parametrize("precision", ["fp32", "bf16"])
+    def test_convolutions_with_masks_train_alike_in_a_graph(self, precision, generator):
+        made_up = torch.randint(256, (600, 3, 32, 32), generator=generator, dtype=torch.uint8)
+        split = Split(made_up, torch.randint(10, (600,), generator=generator), Normalisation((0.5,) * 3, (0.25,) * 3))
+        data = Dataset("cifar10", split, None, split, 10, 3, 32, Augmentation(pad=4, flip=True))
+        recipe = dataclasses.replace(RECIPES["resnet32"], lr=0.01, batch=64, precision=precision)
+        config = TrainConfig("resnet32", "cifar10", recipe, density=0.1)
+        losses = []
+        for graph in (True, False):
+            fabric = launch(device="cuda", precision=precision)
+            state = assemble(config, 1, fabric, data=data.to("cuda"), channels_last=True).state
+            stepper = Stepper(state, graph=graph)
+            state.set_rate()
+            for images, labels in state.loader.epoch(0):
+                stepper(images, labels)
+            losses.append(stepper.verify()[0])
+        torch.testing.assert_close(*losses, rtol=0.05 if precision == "bf16" else 0.01, atol=0)

@@ -57,7 +57,7 @@ def assemble(
     if data is None:
         data = load(config.data, root, device=fabric.device, validation=config.validation)
     network = _dense(config, data, rng).to(fabric.device)
-    loader = _training_loader(config, data, rng, fabric)
+    loader = _shuffled(config, data, rng, fabric.device, rank=fabric.global_rank, world=fabric.world_size)
     if saved is not None:
         load_sparse(network, saved)
     elif config.density < 1:
@@ -101,18 +101,19 @@ def _dense(config: TrainConfig, data: Dataset, rng: Generators) -> nn.Module:
     return network
 
 
-def _training_loader(
-    config: TrainConfig, data: Dataset, rng: Generators, fabric: Fabric | None, device: Any = None
+def _shuffled(
+    config: TrainConfig, data: Dataset, rng: Generators, device: torch.device, *, rank: int = 0, world: int = 1
 ) -> Loader:
+    """Return the loader of the training samples."""
     return Loader(
         data.train,
         batch=config.recipe.batch,
         recipe=data.augmentation,
         seed=rng.data.initial_seed(),
         augment_seed=rng.augment.initial_seed(),
-        device=device if fabric is None else fabric.device,
-        rank=0 if fabric is None else fabric.global_rank,
-        world=1 if fabric is None else fabric.world_size,
+        device=device,
+        rank=rank,
+        world=world,
     )
 
 
@@ -125,7 +126,7 @@ def _still(split: Split, config: TrainConfig, fabric: Fabric) -> Loader:
 
 def _sparsify(network: nn.Module, config: TrainConfig, data: Dataset, rng: Generators, device: torch.device) -> None:
     # Scores see whole batches on every rank, so that the masks do not depend on how many ranks there are.
-    whole = _training_loader(config, data, rng, None, device)
+    whole = _shuffled(config, data, rng, device)
     orthosparse.sparsify(
         network,
         config.density,

@@ -18,7 +18,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
     return {
         "commit": commit(),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -36,6 +36,14 @@ def commit() -> str | None:
     head = _git("rev-parse", "HEAD", folder=here.parent)
     changed = _git("status", "--porcelain", "--untracked-files=no", folder=here.parent)
     return f"{head}+changes" if head and changed else head
+
+
+def _processor() -> str:
+    """Return the processor's name as Linux knows it, elsewhere its architecture, and how many cores it has."""
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text().splitlines() if known.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"cpu ({names[0] if names else platform.machine()}, {os.cpu_count()} cores)"
 
 
 def _git(*arguments: str, folder: Path) -> str | None:

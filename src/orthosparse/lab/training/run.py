@@ -8,7 +8,7 @@ from typing import Any
 from lightning_fabric import Fabric
 
 from orthosparse import masks_of
-from orthosparse.lab.training.assembly import assemble
+from orthosparse.lab.training.assembly import Assembled, assemble
 from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.checkpoint import has_checkpoint, write_durably
 from orthosparse.lab.training.config import TrainConfig
@@ -78,21 +78,22 @@ def train(
     fit(run.state, [*callbacks, *kept], graph=graph, deterministic=deterministic)
     with arithmetic(config.recipe.precision, deterministic=deterministic):
         tested = evaluate(run.state, run.test)
+    row = {**settings, **_figures(run, tested), "world": fabric.world_size, **provenance(fabric.device)}
+    if folder is not None and fabric.is_global_zero:
+        write_durably(folder / RESULT, (json.dumps(row) + "\n").encode())
+    return row
+
+
+def _figures(run: Assembled, tested: dict[str, float]) -> dict[str, Any]:
     masks = list(masks_of(run.state.network).values())
-    row = {
-        **settings,
+    return {
         "test_accuracy": tested["accuracy"],
         "test_loss": tested["loss"],
         "density": sum(int(m.sum()) for m in masks) / sum(m.numel() for m in masks) if masks else 1.0,
         "parameters": run.parameters,
         "epochs": run.state.history,
         "seconds": run.state.seconds,
-        "world": fabric.world_size,
-        **provenance(fabric.device),
     }
-    if folder is not None and fabric.is_global_zero:
-        write_durably(folder / RESULT, (json.dumps(row) + "\n").encode())
-    return row
 
 
 def _folder(folder: Path, fabric: Fabric, resume: bool) -> Path:
