@@ -96,16 +96,17 @@ def origin(device: str) -> Row:
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """Collect what the library warns of inside the block."""
+    """Collect what the library warns of inside the block; it goes into the row instead of the display."""
     messages: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("orthosparse")
-    logger.addHandler(handler)
+    before = logger.handlers, logger.propagate
+    logger.handlers, logger.propagate = [handler], False
     try:
         yield messages
     finally:
-        logger.removeHandler(handler)
+        logger.handlers, logger.propagate = before
 
 
 def _finite(value: Any) -> Any:

@@ -34,6 +34,7 @@ def list_(store: Stored = _STORE) -> None:
         pairs = _pairs(item, None, smoke=False)
         done = sum(pair.name in names for pair in pairs)
         status = "complete" if done == len(pairs) else "begun" if done else "not yet run"
+        status = status if pairs else "nothing to run"
         table.add_row(name, f"{done}/{len(pairs)}", status, item.TITLE)
     Console(width=None if Console().is_terminal else 160).print(table)
 

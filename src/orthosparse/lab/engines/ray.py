@@ -25,7 +25,7 @@ def ray(
     """Yield the outcome of each pair as it comes.
 
     A pair whose worker or machine is lost is run again; where the folder of the runs lies on a file system that all
-    machines see, it goes on from its checkpoint.
+    machines see, it goes on from its checkpoint. The folder of the data is the same path on every machine.
 
     Args:
         jobs: tasks at once, a processor each; by default as many as the cluster has room for.
