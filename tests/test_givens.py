@@ -145,7 +145,7 @@ def oracle(rows, cols, count, seed, stop="exact", angle=None, start="identity"):
     a[range(rows), order[:rows]] = torch.tensor(signs, dtype=torch.float64)
     mask, attempt, idle = a != 0, 0, 0
     states, useful = [(a, mask)], 1
-    while int(states[-1][1].sum()) < count and idle < 2 * cols + 64:
+    while int(states[-1][1].sum()) < count and idle < 8 * (cols + 64):
         a, mask = states[-1]
         drawn, turn = word(seed, 1, 2 * attempt), word(seed, 1, 2 * attempt + 1)
         i, j = (drawn >> 32) * cols >> 32, (drawn % 2**32) * (cols - 1) >> 32
@@ -157,7 +157,7 @@ def oracle(rows, cols, count, seed, stop="exact", angle=None, start="identity"):
         after[:, i] = after[:, j] = either
         gain = int(after.sum()) - int(mask.sum())
         if stop == "exact" and int(after.sum()) > count:
-            idle += 1
+            idle += 8
         elif either.any():
             idle = 0 if gain or stop != "exact" else idle + 1
             states.append((a @ rotation_matrix(cols, i, j, phi), after))

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
+from itertools import count as count_from
 from typing import Any, NamedTuple
 
 from orthosparse import _givens_stream as stream
@@ -12,7 +13,9 @@ from orthosparse._givens_task import ROTATIONS, STOPS, Task
 Step = tuple[int, int, int, int]  # attempt, columns i < j, non-zeros gained
 Rotations = list[tuple[int, int, float, float]]
 
-PATIENCE = 2  # the exact rule gives up after this many idle attempts a column
+# Between two gains the exact rule has patience for as many attempts that overshoot as there are columns, and a few, or
+# for eight times as many that gain nothing (the last entry of a full matrix takes half as many as there are columns).
+_OVERSHOT = 8
 
 
 class Sets(NamedTuple):
@@ -117,48 +120,48 @@ def _grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> l
     most, goal = (count, task.height * task.width + 1) if task.stop == ROTATIONS else (None, count)
     room = goal - task.height
     limit = room if exact else task.height  # on what one rotation may gain; it never gains more than the height
-    # Only the exact rule can come to states from which nothing fits: it alone runs out of patience.
-    patience = spirit = PATIENCE * task.width + 64 if exact else math.inf
     steps: list[Step] = []
-    useful = 0
-    before: tuple[Any, Any] = sets.empty, sets.empty
+    useful, patience = 0, _OVERSHOT * (task.width + 64)
+    left = patience
+    x = y = sets.empty
     for attempt, i, j in _attempts(key, task.width, most if room > 0 else 0):
         a, b = sizes[i], sizes[j]
-        if -limit <= a - b <= limit:  # it gains at least |a - b|: where that is too much, spare the union
+        gain = a - b if a > b else b - a  # at least: where that is too much already, spare the rest
+        if gain <= limit:
             x, y = columns[i], columns[j]
-            union = x | y
-            size = size_of(union)
-            gain = 2 * size - a - b
-            if gain <= limit:
-                if not size:
-                    continue
-                before = x, y
-                columns[i] = columns[j] = union
-                sizes[i] = sizes[j] = size
-                steps.append((attempt, i, j, gain))
-                if gain:
-                    useful = len(steps)
-                    room -= gain
-                    if room <= 0:
-                        break
-                    limit, patience = room if exact else limit, spirit
-                    continue
-        patience -= 1
-        if patience <= 0:
+            gain = size_of(x ^ y)
+        if gain > limit:
+            left -= _OVERSHOT
+        elif gain:
+            columns[i] = columns[j] = x | y
+            sizes[i] = sizes[j] = (a + b + gain) // 2
+            steps.append((attempt, i, j, gain))
+            room -= gain
+            if room <= 0:
+                break
+            if exact:
+                limit, left, useful = room, patience, len(steps)
+        elif a:
+            steps.append((attempt, i, j, 0))
+            left -= exact
+        if left <= 0:
+            del steps[useful:]  # the rotations after the last gain mixed equal supports in vain
             break
     if task.stop == STOPS["closest"] and steps and -room > room + steps[-1][3]:
         _, i, j, _ = steps.pop()
-        columns[i], columns[j] = before
-    return steps[:useful] if exact else steps  # rotations after the last gain mixed equal supports in vain
+        columns[i], columns[j] = x, y
+    return steps
 
 
 def _attempts(key: int, width: int, most: int | None) -> Iterator[tuple[int, int, int]]:
-    """Yield attempt numbers and pairs of columns, `most` of them or without end; none where there is one column."""
-    first, chunk = 0, min(max(256, 4 * width), 8192)
-    while width > 1 and (most is None or first < most):
-        chunk = chunk if most is None else min(chunk, most - first)
-        yield from zip(range(first, first + chunk), *stream.pairs(key, first, chunk, width), strict=True)
-        first, chunk = first + chunk, min(2 * chunk, 8192)
+    """Return attempt numbers and pairs of columns, `most` of them or without end; none where there is one column."""
+    chunk = min(max(256, 2 * width), 8192)
+    ends = count_from(chunk, chunk) if most is None else [*range(chunk, most, chunk), most]
+    starts = count_from(0, chunk) if width > 1 else ()
+    chunks = zip(starts, ends, strict=False)
+    return chain.from_iterable(
+        zip(range(first, last), *stream.pairs(key, first, last - first, width), strict=True) for first, last in chunks
+    )
 
 
 def _add_entries(columns: list[Any], height: int, missing: int, key: int, sets: Sets) -> list[tuple[int, int]]:

@@ -22,8 +22,11 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 # Taylor's coefficients reach float64's precision on [-pi/4, pi/4]: the first term left out is below 5e-17. A compiled
 # kernel that does the same operations in the same order gets the same bits on every platform, which libm does not.
-_SINE = [(-1) ** k / math.factorial(2 * k + 1) for k in range(7, 0, -1)]
-_COSINE = [(-1) ** k / math.factorial(2 * k) for k in range(8, 1, -1)]
+_TAYLOR = [
+    np.array([[(-1) ** (k + 1) / math.factorial(2 * k + 2)], [(-1) ** k / math.factorial(2 * k + 1)]])
+    for k in range(7, 0, -1)
+]
+_QUARTERS = np.array([1, 1j, -1, -1j])
 
 
 def _mixed(word: int) -> int:
@@ -69,17 +72,16 @@ def turns(key: int, attempts: Sequence[int]) -> tuple[list[float], list[float]]:
     # Two bits choose the quarter turn. 52 bits k place the angle inside it, at an odd multiple of 2^-53: never 0.
     inside = (word & np.uint64(2**62 - 1)) >> np.uint64(10)
     angle = ((inside * np.uint64(2) + np.uint64(1)).astype(np.float64) * 2.0**-53 - 0.5) * (math.pi / 2)
-    cosine, sine = _cos_sin(angle)
-    quarter = word >> np.uint64(62)
-    odd, back = quarter % np.uint64(2) == 1, quarter >= 2
-    turned_cosine, turned_sine = np.where(odd, -sine, cosine), np.where(odd, cosine, sine)
-    return np.where(back, -turned_cosine, turned_cosine).tolist(), np.where(back, -turned_sine, turned_sine).tolist()
+    turned = np.empty(len(word), dtype=np.complex128)
+    turned.real, turned.imag = _cos_sin(angle)
+    turned *= _QUARTERS[word >> np.uint64(62)]  # exact: products with 0, 1 and -1
+    return turned.real.tolist(), turned.imag.tolist()
 
 
 def _cos_sin(angle: Floats) -> tuple[Floats, Floats]:
     square = angle * angle
-    sine, cosine = np.full_like(angle, _SINE[0]), np.full_like(angle, _COSINE[0])
-    for of_sine, of_cosine in zip(_SINE[1:], _COSINE[1:], strict=True):
-        sine = sine * square + of_sine
-        cosine = cosine * square + of_cosine
+    both = np.repeat(_TAYLOR[0], len(angle), axis=1)
+    for coefficients in _TAYLOR[1:]:
+        both = both * square + coefficients
+    cosine, sine = both
     return 1.0 - (0.5 * square - square * square * cosine), angle + angle * square * sine

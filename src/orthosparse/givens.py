@@ -23,6 +23,7 @@ __all__ = [
     "counts_after",
     "expected_density",
     "expected_rotations",
+    "has_kernel",
     "partial",
     "rotate",
     "sample",
@@ -210,6 +211,11 @@ def partial(
     values[rows[:count], cols[:count]] = torch.tensor(signs[:count], dtype=dtype)
     values = values.T.contiguous() if task.tall else values
     return values, values != 0
+
+
+def has_kernel() -> bool:
+    """Say whether the compiled kernel was built."""
+    return _givens_kernel.available()
 
 
 def _drawn(

@@ -14,7 +14,7 @@
 
 namespace givens {
 
-constexpr int64_t PATIENCE = 2;
+constexpr int64_t OVERSHOT = 8;
 
 struct Rotation {
     uint32_t i, j;
@@ -57,9 +57,10 @@ int64_t grow(const Task& task, int64_t count, Stream stream, Supports& supports,
     const bool exact = task.stop == EXACT, drawn = std::isnan(task.cosine);
     const int64_t goal = task.stop == ROTATIONS ? INT64_MAX : count;
     const uint64_t most = task.width < 2 ? 0 : task.stop == ROTATIONS ? count : UINT64_MAX;
+    const int64_t patience = OVERSHOT * (task.width + 64);
     int64_t total = task.height, idle = 0, gain = 0;
     size_t useful = 0;
-    for (uint64_t attempt = 0; attempt < most && total < goal && idle < PATIENCE * task.width + 64; ++attempt) {
+    for (uint64_t attempt = 0; attempt < most && total < goal && idle < patience; ++attempt) {
         if constexpr (Supports::SCATTERED) {
             const auto [far_i, far_j] = pair_of(stream.word(2 * (attempt + 2 * AHEAD)), task.width);
             const auto [near_i, near_j] = pair_of(stream.word(2 * (attempt + AHEAD)), task.width);
@@ -71,12 +72,12 @@ int64_t grow(const Task& task, int64_t count, Stream stream, Supports& supports,
         const auto [i, j] = pair_of(stream.word(2 * attempt), task.width);
         const int64_t room = goal - total;
         if (exact && std::abs(sizes[i] - sizes[j]) > room) {
-            ++idle;
+            idle += OVERSHOT;
             continue;
         }
         const int64_t size = supports.union_size(i, j), more = 2 * size - sizes[i] - sizes[j];
         if (exact && more > room) {
-            ++idle;
+            idle += OVERSHOT;
         } else if (size) {
             if (task.stop == CLOSEST) supports.save(i, j);
             if (more) supports.unite(i, j, size);

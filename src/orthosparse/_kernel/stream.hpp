@@ -52,12 +52,9 @@ inline std::pair<double, double> turn_of(uint64_t word) {
     }
     cosine = 1.0 - (0.5 * square - square * square * cosine);
     sine = angle + angle * square * sine;
-    switch (word >> 62) {
-        case 0: return {cosine, sine};
-        case 1: return {-sine, cosine};
-        case 2: return {-cosine, -sine};
-        default: return {sine, -cosine};
-    }
+    const bool odd = word >> 62 & 1;
+    const double sign = word >> 63 ? -1.0 : 1.0;
+    return {sign * (odd ? -sine : cosine), sign * (odd ? cosine : sine)};
 }
 
 }  // namespace givens

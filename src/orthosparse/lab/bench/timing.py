@@ -1,0 +1,46 @@
+"""Times that can be compared: of calls taken in turn, and of code in a fresh process."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+
+def in_turn(
+    calls: Mapping[str, Callable[[], Any]], *, rounds: int = 9, block: float = 0.01
+) -> dict[str, tuple[float, float]]:
+    """Return seconds a call and the ratio to the first call's, for each of `calls`.
+
+    In every round each call is repeated for about `block` seconds, one after the other, so that a machine that slows
+    down slows all of them. Both figures are medians over the rounds.
+    """
+    repeats = {name: max(1, int(block / _seconds(call, 1))) for name, call in calls.items()}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(_seconds(call, repeats[name]))
+    base = times[next(iter(calls))]
+    return {
+        name: (median(taken), median(mine / first for mine, first in zip(taken, base, strict=True)))
+        for name, taken in times.items()
+    }
+
+
+def shortest(call: Callable[[], Any], rounds: int) -> float:
+    """Return the shortest time of a call, in seconds."""
+    return min(_seconds(call, 1) for _ in range(rounds))
+
+
+def fresh(code: str) -> list[float]:
+    """Run Python code in a new process and return the numbers that it printed."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return [float(number) for number in done.stdout.split()]
+
+
+def _seconds(call: Callable[[], Any], repeats: int) -> float:
+    start = perf_counter()
+    for _ in range(repeats):
+        call()
+    return (perf_counter() - start) / repeats
