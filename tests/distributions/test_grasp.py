@@ -186,17 +186,3 @@ def test_outputs_that_are_no_tensor_are_left_to_the_users_loss():
         model, 0.3, layers=layers, batch=(x, y), temperature=1, loss=lambda o, y: F.cross_entropy(o["logits"] / 10, y)
     )
     assert torch.equal(flattened(masks), flattened(expected))
-
-
-def test_the_users_settings_of_cudnn_hold_meanwhile_and_afterwards():
-    seen = []
-
-    def loss(outputs, targets):
-        seen.append((torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32))
-        return F.cross_entropy(outputs, targets)
-
-    with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
-        grasp(MODELS["lstm"].make(), 0.3, batch=MODELS["lstm"].batch(), loss=loss)
-        assert torch.backends.cudnn.enabled
-        assert torch.backends.cudnn.deterministic
-    assert seen == [(True, False)]

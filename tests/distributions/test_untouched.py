@@ -80,3 +80,17 @@ def test_a_tied_tensor_is_lent_to_all_its_places():
     model[1].weight = model[0].weight
     x = torch.eye(3)
     assert torch.equal(with_tensors(model, {"0.weight": 2 * x}, lambda model: model(x)), 4 * x)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_cudnn_is_off_for_recurrent_models_alone_and_is_as_before_afterwards(enabled):
+    before = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = enabled
+    try:
+        seen = [with_tensors(m, {}, lambda _: torch.backends.cudnn.enabled) for m in (nn.GRU(2, 2), nn.Linear(2, 2))]
+        assert seen == [False, enabled]
+        with pytest.raises(ZeroDivisionError):
+            with_tensors(nn.GRU(2, 2), {}, lambda _: 1 / 0)
+        assert torch.backends.cudnn.enabled == enabled
+    finally:
+        torch.backends.cudnn.enabled = before

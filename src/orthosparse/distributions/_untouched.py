@@ -1,7 +1,7 @@
 """A model that is run, on other tensors and in another mode, and afterwards is as it was."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 import torch
@@ -46,10 +46,13 @@ def seed_generators(model: nn.Module, seed: int) -> None:
 def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor], function: Callable[[nn.Module], Made]) -> Made:
     """Return ``function(model)`` while `model` holds these tensors, by parameter or buffer name, in place of its own.
 
-    The function's backward pass belongs inside it, for layers that are recomputed there.
+    The function's backward pass belongs inside it, for layers that are recomputed there. cuDNN, which would move lent
+    recurrent weights into memory of its own and has no second derivative for them, is off for recurrent models.
     """
     lent = {f"model.{name}": tensor for name, tensor in tensors.items()}
-    made: Made = functional_call(_Lent(model), lent, (function,))
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    with _without_cudnn() if recurrent else nullcontext():
+        made: Made = functional_call(_Lent(model), lent, (function,))
     return made
 
 
@@ -62,6 +65,16 @@ class _Lent(nn.Module):
 
     def forward(self, function: Callable[[nn.Module], Made]) -> Made:
         return function(self.model)
+
+
+@contextmanager
+def _without_cudnn() -> Iterator[None]:
+    before = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = before
 
 
 def _accelerators(model: nn.Module) -> list[torch.device]:

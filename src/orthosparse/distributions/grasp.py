@@ -1,7 +1,6 @@
 """GraSP: the largest theta * H g of the whole model, which keep the gradient's norm highest."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -52,7 +51,7 @@ def grasp(
     weights = weights_of(layers)
     with (
         objective_of(model, layers, _tempered(loss, temperature), generator) as objective,
-        _twice_differentiable(model),
+        sdpa_kernel(SDPBackend.MATH),  # the others have no second derivative
     ):
         gradient = None if len(batches) == 1 else objective.gradient(weights, batches)
         product = objective.hessian_times(weights, batches, gradient)
@@ -73,16 +72,6 @@ def _tempered(loss: Callable[..., Tensor] | None, temperature: float) -> Callabl
         return criterion(outputs / temperature, targets)
 
     return tempered
-
-
-@contextmanager
-def _twice_differentiable(model: nn.Module) -> Iterator[None]:
-    """Within the block, attention and recurrent layers take the paths that have a second derivative."""
-    cudnn = torch.backends.cudnn
-    others = {"benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic, "allow_tf32": cudnn.allow_tf32}
-    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
-    with sdpa_kernel(SDPBackend.MATH), cudnn.flags(enabled=cudnn.enabled and not recurrent, **others):
-        yield
 
 
 def _strictly_smallest(layers: Mapping[str, Layer], scores: Scores, density: float) -> Masks:
