@@ -6,6 +6,8 @@ import pytest
 
 from orthosparse.lab import cli, commands
 
+COMMANDS = [found.name for found in pkgutil.iter_modules(commands.__path__) if not found.name.startswith("_")]
+
 
 def _with_command(monkeypatch, tmp_path, name, body):
     (tmp_path / f"{name}.py").write_text(body)
@@ -14,16 +16,16 @@ def _with_command(monkeypatch, tmp_path, name, body):
 
 
 def test_every_command_file_holds_an_entry_of_its_own_name():
-    for found in pkgutil.iter_modules(commands.__path__):
-        command = cli.app.info.cls().get_command(None, found.name)
-        assert command.name == found.name
+    for name in COMMANDS:
+        command = cli.app.info.cls().get_command(None, name)
+        assert command.name == name
         assert command.help or command.callback.__doc__ or command.commands
 
 
 def test_help_lists_the_commands(capsys):
     assert cli.main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert all(found.name in out for found in pkgutil.iter_modules(commands.__path__))
+    assert all(f"  {name} " in out for name in COMMANDS)
 
 
 def test_no_arguments_show_help_and_ask_for_a_command(capsys):
