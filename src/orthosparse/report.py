@@ -50,7 +50,7 @@ class Report:
     """What one call of sparsify did; ``print`` it, show it in a notebook, or take ``to_dict()``.
 
     Attributes:
-        asked: active entries asked for over all layers.
+        asked: active entries that the distribution gave to all layers together.
         seed: the seed everything was drawn from, whether it came from a generator or from the operating system.
     """
 

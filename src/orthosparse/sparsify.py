@@ -11,7 +11,7 @@ from torch import nn
 
 from orthosparse import masking
 from orthosparse.agreement import agreed_masks, agreed_seed
-from orthosparse.counts import check_density, count_of, raise_to_floors
+from orthosparse.counts import check_density, raise_to_floors
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, Split, find_layers, leaf, unwrapped
 from orthosparse.mappings import Counts, Masks
@@ -51,6 +51,8 @@ def sparsify(
     **options: Any,
 ) -> Report:
     """Give `model` masks of exactly ``round(density * weights)`` ones, and weights that live on them.
+
+    (`dense_ends` reads `density` as that of the inner layers, and so keeps more.)
 
     Under torch.distributed every rank ends with rank 0's masks and weights, whatever it was seeded with.
 
@@ -94,8 +96,7 @@ def sparsify(
         row_of(layer, _whole(layer.weight()), masks[name], asked=int(given[name].sum()), gain=gain, note=note)
         for (name, layer), note in zip(layers.items(), _notes(given, masks, floors), strict=True)
     ]
-    asked = count_of(density, sum(layer.numel for layer in layers.values()))
-    return Report(tuple(rows), asked, distribution, scheme, gain, seed)
+    return Report(tuple(rows), sum(counts_of(given).values()), distribution, scheme, gain, seed)
 
 
 def _layers(
