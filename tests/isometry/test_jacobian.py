@@ -252,6 +252,31 @@ def test_chunks_change_nothing(training):
     assert all(torch.allclose(singular_values(model, x, chunk=c).values, whole.values, atol=1e-6) for c in (1, 2, 7))
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(2, 3, 3),
+        nn.Conv2d(2, 4, (3, 2), stride=(2, 3), padding=(1, 0), groups=2),
+        nn.Conv2d(2, 3, 3, dilation=2, padding=2, padding_mode="circular", bias=False),
+        nn.Conv2d(2, 3, 3, padding="same"),
+        nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1, output_padding=1),
+        nn.BatchNorm2d(2, affine=False).eval(),
+        nn.BatchNorm2d(2, track_running_stats=False).eval(),
+        nn.InstanceNorm2d(2),
+        nn.MaxPool2d(3, 2, 1),
+    ],
+    ids=lambda layer: str(layer)[:40],
+)
+@pytest.mark.parametrize("chunk", [None, 1])
+def test_every_geometry_has_both_products(layer, chunk, generator):
+    model, x = nn.Sequential(layer, nn.Flatten()).double(), randn(3, 2, 7, 8, dtype=torch.float64)
+    for name, buffer in layer.named_buffers():
+        buffer.fill_({"running_mean": 0.5, "running_var": 2.0}.get(name, 0))
+    expected = by_batch_jacobian(model, x)[:, :2]
+    free = singular_values(model, x, method="matrix_free", k=2, chunk=chunk, generator=generator)
+    torch.testing.assert_close(free.values, expected, rtol=1e-6, atol=1e-10)
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()

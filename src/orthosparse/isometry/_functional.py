@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from orthosparse.isometry._linear import LinearLayers
 from orthosparse.layers import unwrapped
 
 Output: TypeAlias = Callable[[Any], Tensor] | str | int
@@ -55,7 +56,7 @@ def evaluate(model: nn.Module, x: Tensor, *, output: Output | None = None, throu
     with untraced(model, x.device):
         leaf = x.detach().clone().requires_grad_()
         entry = leaf.clone()  # not a leaf, so that a change in place is seen and named instead of failing inside torch
-        with _captured(model, through) as seen:
+        with _captured(model, through) as seen, LinearLayers():
             result = functional_call(model, frozen_state(model), (entry,))
     if entry._version:
         raise ValueError("model: changes its input in place, so the Jacobian at x is not the one of model(x); clone it")
