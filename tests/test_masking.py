@@ -128,6 +128,16 @@ def test_the_mask_is_a_copy_with_the_memory_format_of_the_weight(generator):
     assert torch.equal(masking.masks_of(model)["0"], kept)
 
 
+def test_buffers_may_be_written_between_forward_and_backward(generator):
+    # DDP on CUDA does: the first rank's buffers come in every forward pass, of which there may be two.
+    model, masks = sparse_mlp(generator)
+    loss = model(x_of(generator, 4, 5)).sum()
+    for buffer in model.buffers():
+        buffer.copy_(buffer.clone())
+    loss.backward()
+    assert leaf(model[0], "weight").grad[~masks["0"]].count_nonzero() == 0
+
+
 def test_training_mode_is_passed_on(generator):
     model = mlp(generator).eval()
     masking.attach(model, coins(model, ["0"], generator))
