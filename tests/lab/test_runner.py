@@ -112,14 +112,14 @@ def test_two_runners_at_once_run_every_pair_once(store, toys):
 
 
 def test_a_killed_sweep_goes_on_where_it_stopped(store, toys):
-    runner = start_runner(store, toys, "a,b,c,d", seconds=0.4)
+    runner = start_runner(store, toys, "a,b,c,d", seconds=1.0)
     toys.wait_for(3)
     os.kill(runner.pid, signal.SIGKILL)
     runner.wait()
     before = names_of(store)
     assert len(before) == 2
     begin = time.monotonic()
-    summary = sweep(toys.pairs("abcd", seconds=0.4), store)
+    summary = sweep(toys.pairs("abcd", seconds=1.0), store)
     assert time.monotonic() - begin < 30, "the claim of the dead runner was waited for"
     assert (summary.had, len(summary.done)) == (2, 2)
     assert names_of(store) == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
@@ -127,8 +127,8 @@ def test_a_killed_sweep_goes_on_where_it_stopped(store, toys):
 
 
 def test_pairs_of_a_killed_runner_with_processes_are_not_run_on_by_orphans(store, toys):
-    runner = start_runner(store, toys, "a,b,c,d", seconds=60.0, jobs=2)
-    workers = [pid for _, _, pid in toys.wait_for(2, seconds=120)]
+    runner = start_runner(store, toys, "a", seconds=60.0, jobs=2)
+    workers = [pid for _, _, pid in toys.wait_for(1, seconds=120)]
     assert runner.pid not in workers
     os.kill(runner.pid, signal.SIGKILL)
     runner.wait()
