@@ -19,6 +19,9 @@ def item(title, seeds, full):
 ITEMS = {
     "densities": item("Expected density", [1, 2], [ExpectedDensity(10, 5), ExpectedDensity(12, 5)]),
     "masks": item("Masks", [1], [MaskPicture("eoi", 8, 0.25)]),
+    "tiny": item(
+        "Tiny", [1], [Training("mlp", "digits", model_options={"depth": 2}, epochs=9), ExpectedDensity(10, 5)]
+    ),
     "needs_data": item("Needs data", [1, 2], [Training("mlp", "mnist", epochs=1)]),
 }
 
@@ -72,6 +75,14 @@ def test_smoke_runs_the_tiny_version():
     assert [(row["fields"]["size"], row["seed"]) for row in stored()] == [(8, 7)]
 
 
+def test_epochs_replace_those_of_every_training_and_nothing_else(capsys):
+    assert cli.main(["paper", "run", "tiny", "--epochs", "1"]) == 0
+    assert [(row["kind"], row["fields"].get("epochs")) for row in stored()] == [
+        ("training", 1),
+        ("expected_density", None),
+    ]
+
+
 def test_a_budget_leaves_what_cannot_end_in_time(capsys, monkeypatch):
     monkeypatch.setattr(ExpectedDensity, "cost", lambda self: 9000.0)
     assert cli.main(["paper", "run", "densities", "--budget", "5m", "--seeds", "1"]) == 0
@@ -81,7 +92,7 @@ def test_a_budget_leaves_what_cannot_end_in_time(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "densties"], "item: expected one of densities, masks, needs_data; got 'densties'"),
+        (["run", "densties"], "item: expected one of densities, masks, needs_data, tiny; got 'densties'"),
         (["run", "masks", "--seeds", "1,two"], "seeds: expected whole numbers with commas between them"),
         (["run", "masks", "--seeds", ""], "seeds: expected whole numbers with commas between them"),
         (["run", "masks", "--seeds", "1,,2"], "seeds: expected whole numbers with commas between them"),

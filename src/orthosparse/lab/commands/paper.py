@@ -50,6 +50,7 @@ def run(
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster; by default one is started here.")] = None,
     gpus: Annotated[float | None, typer.Option(help="With ray: the share of a GPU for a pair, such as 0.25.")] = None,
     budget: Annotated[str | None, typer.Option(help="Such as 25m: start nothing that cannot end in time.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of every training, instead of the paper's.")] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="A tiny version, to see that everything works.")] = False,
     root: Annotated[Path, typer.Option(help="The folder that holds the data.")] = Path("data"),
     store: Stored = _STORE,
@@ -77,7 +78,7 @@ def run(
     asked = None if seeds is None else _seeds(seeds)
     if engine == "local":
         resolved(device)
-    pairs = [pair for item in chosen for pair in _pairs(item, asked, smoke=smoke)]
+    pairs = [pair for item in chosen for pair in _pairs(item, asked, smoke=smoke, epochs=epochs)]
     kept = Store(store)
     work = partial(perform, root=root.expanduser().absolute(), runs=kept.runs.absolute(), device=device)
     time = None if budget is None else _budget(budget, kept, device)
@@ -137,10 +138,15 @@ def _export(store: Any, path: Path) -> None:
         typer.echo(f"{store.export(file, kind)} rows in {file}")
 
 
-def _pairs(item: Any, seeds: list[int] | None, *, smoke: bool) -> list[Any]:
+def _pairs(item: Any, seeds: list[int] | None, *, smoke: bool, epochs: int | None = None) -> list[Any]:
+    from dataclasses import replace
+
+    from orthosparse.lab.experiments import Training
     from orthosparse.lab.pairs import Pair
 
     experiments = item.experiments(smoke=smoke)
+    if epochs is not None:
+        experiments = [replace(each, epochs=epochs) if isinstance(each, Training) else each for each in experiments]
     return [Pair(experiment, seed) for seed in seeds or item.SEEDS for experiment in experiments]
 
 
