@@ -159,7 +159,7 @@ def oracle(rows, cols, count, seed, stop="exact", angle=None, start="identity"):
         if stop == "exact" and int(after.sum()) > count:
             idle += 8
         elif either.any():
-            idle = 0 if gain or stop != "exact" else idle + 1
+            idle = 0 if gain else idle + (stop == "exact" and count - int(mask.sum()) < rows)
             states.append((a @ rotation_matrix(cols, i, j, phi), after))
             useful = len(states) if gain or stop != "exact" else useful
     states = states[:useful]

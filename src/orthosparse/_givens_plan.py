@@ -1,17 +1,15 @@
 """The Givens sampler's supports in plain Python: which columns are rotated, and which rows each column then holds."""
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain
 from itertools import count as count_from
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from orthosparse import _givens_stream as stream
 from orthosparse._givens_task import ROTATIONS, STOPS, Task
-
-Step = tuple[int, int, int, int]  # attempt, columns i < j, non-zeros gained
-Rotations = list[tuple[int, int, float, float]]
 
 # Between two gains the exact rule has patience for as many attempts that overshoot as there are columns, and a few, or
 # for eight times as many that gain nothing (the last entry of a full matrix takes half as many as there are columns).
@@ -19,28 +17,44 @@ _OVERSHOT = 8
 
 
 class Sets(NamedTuple):
-    """How a set of rows is written: any type whose ``|`` is the union."""
+    """How a set of rows is written: any type with ``|`` and ``^``."""
 
     empty: Any
     single: Callable[[int], Any]
     size: Callable[[Any], int]
-    absent: Callable[[Any, int], list[int]]
+    absent: Callable[[Any, int], Sequence[int]]
 
 
 def _absent_bits(rows: int, height: int) -> list[int]:
-    return [row for row, bit in enumerate(reversed(f"{rows:0{height}b}")) if bit == "0"]
-
-
-def _absent_items(rows: frozenset[int], height: int) -> list[int]:
-    return [row for row in range(height) if row not in rows]
+    packed = np.frombuffer(rows.to_bytes(-(-height // 8), "little"), dtype=np.uint8)
+    return np.flatnonzero(np.unpackbits(packed, count=height, bitorder="little") == 0).tolist()
 
 
 BITS = Sets(0, lambda row: 1 << row, int.bit_count, _absent_bits)
-LISTS = Sets(frozenset(), lambda row: frozenset((row,)), len, _absent_items)
+LISTS = Sets(
+    frozenset(), lambda row: frozenset((row,)), len, lambda rows, height: sorted(frozenset(range(height)) - rows)
+)
 
 
-@dataclass(frozen=True)
-class Plan:
+class Steps(NamedTuple):
+    """Rotations that touched a non-zero, one after the other: attempt, columns i < j, non-zeros gained."""
+
+    attempt: list[int]
+    i: list[int]
+    j: list[int]
+    gain: list[int]
+
+
+class Rotations(NamedTuple):
+    """Rotations of columns i < j, one after the other."""
+
+    i: Sequence[int]
+    j: Sequence[int]
+    cosine: Sequence[float]
+    sine: Sequence[float]
+
+
+class Plan(NamedTuple):
     """A matrix before its values: where its rows start, which columns are rotated, which rows each column then holds.
 
     The last include `extra`, the (row, column) of active entries that have no value.
@@ -56,9 +70,9 @@ class Plan:
 def counts_after(task: Task, rotations: int, seed: int) -> list[int]:
     """Return the numbers of non-zeros after 0, 1, ..., `rotations` rotations of one draw."""
     start, _ = _start(task, seed, 0)
-    key = stream.stream_key(seed, 0, stream.ROTATIONS)
+    steps = _grow(_columns(task, start, BITS), task, rotations, stream.stream_key(seed, 0, stream.ROTATIONS), BITS)
     gains = [0] * (rotations + 1)
-    for attempt, _, _, gain in _grow(_columns(task, start, BITS), task, rotations, key, BITS):
+    for attempt, gain in zip(steps.attempt, steps.gain, strict=True):
         gains[attempt + 1] = gain
     return list(accumulate(gains, initial=task.height))[1:]
 
@@ -76,14 +90,12 @@ def plan(task: Task, count: int, seed: int, member: int, sets: Sets) -> Plan:
     columns = _columns(task, start, sets)
     key = stream.stream_key(seed, member, stream.ROTATIONS)
     steps = _grow(columns, task, count, key, sets)
-    attempts, left, right, gains = zip(*steps, strict=True) if steps else ((), (), (), ())
-    cosines, sines = stream.turns(key, attempts)
-    if not math.isnan(task.cosine):
-        cosines, sines = [task.cosine] * len(steps), [task.sine] * len(steps)
-    rotations = list(zip(left, right, cosines, sines, strict=True))
-    missing = count - task.height - sum(gains) if task.stop == STOPS["exact"] else 0
+    fixed = [task.cosine] * len(steps.i), [task.sine] * len(steps.i)
+    cosines, sines = stream.turns(key, steps.attempt) if math.isnan(task.cosine) else fixed
+    missing = count - task.height - sum(steps.gain) if task.stop == STOPS["exact"] else 0
     extra = _add_entries(columns, task.height, missing, stream.stream_key(seed, member, stream.EXTRA), sets)
-    return Plan(start, signs, _cone(rotations, *task.work_cols, task.width), columns, extra)
+    rotations = _cone(Rotations(steps.i, steps.j, cosines, sines), *task.work_cols, task.width)
+    return Plan(start, signs, rotations, columns, extra)
 
 
 def _start(task: Task, seed: int, member: int) -> tuple[list[int], list[float]]:
@@ -110,17 +122,19 @@ def _columns(task: Task, start: list[int], sets: Sets) -> list[Any]:
     return columns
 
 
-def _grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> list[Step]:
-    """Rotate the supports in place until the stopping rule is met; return the rotations that touched a non-zero.
+def _grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> Steps:
+    """Rotate the supports in place until the stopping rule is met.
 
     A rotation gives both its columns the union of their rows, so it gains |S_i xor S_j| non-zeros.
     """
-    size_of, exact = sets.size, task.stop == STOPS["exact"]
+    size_of, exact, steps = sets.size, task.stop == STOPS["exact"], Steps([], [], [], [])
+    add_attempt, add_i, add_j, add_gain = (part.append for part in steps)
     sizes = [size_of(column) for column in columns]
     most, goal = (count, task.height * task.width + 1) if task.stop == ROTATIONS else (None, count)
     room = goal - task.height
-    limit = room if exact else task.height  # on what one rotation may gain; it never gains more than the height
-    steps: list[Step] = []
+    # No rotation gains more than the height: while there is more room than that, nothing can overshoot.
+    near = task.height if exact else 1
+    limit = min(room, task.height) if exact else task.height
     useful, patience = 0, _OVERSHOT * (task.width + 64)
     left = patience
     x = y = sets.empty
@@ -132,24 +146,26 @@ def _grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> l
             gain = size_of(x ^ y)
         if gain > limit:
             left -= _OVERSHOT
-        elif gain:
+        elif gain or a:
             columns[i] = columns[j] = x | y
             sizes[i] = sizes[j] = (a + b + gain) // 2
-            steps.append((attempt, i, j, gain))
+            add_attempt(attempt)
+            add_i(i)
+            add_j(j)
+            add_gain(gain)
             room -= gain
-            if room <= 0:
-                break
-            if exact:
-                limit, left, useful = room, patience, len(steps)
-        elif a:
-            steps.append((attempt, i, j, 0))
-            left -= exact
+            if room < near:
+                if room <= 0:
+                    break
+                if gain:
+                    limit, left, useful = room, patience, len(steps.i)
+                else:
+                    left -= 1
         if left <= 0:
-            del steps[useful:]  # the rotations after the last gain mixed equal supports in vain
-            break
-    if task.stop == STOPS["closest"] and steps and -room > room + steps[-1][3]:
-        _, i, j, _ = steps.pop()
-        columns[i], columns[j] = x, y
+            return Steps(*(part[:useful] for part in steps))  # what came after the last gain was in vain
+    if task.stop == STOPS["closest"] and steps.i and -room > room + steps.gain[-1]:
+        columns[steps.i[-1]], columns[steps.j[-1]] = x, y
+        return Steps(*(part[:-1] for part in steps))
     return steps
 
 
@@ -166,15 +182,15 @@ def _attempts(key: int, width: int, most: int | None) -> Iterator[tuple[int, int
 
 def _add_entries(columns: list[Any], height: int, missing: int, key: int, sets: Sets) -> list[tuple[int, int]]:
     """Make `missing` absent entries active, each uniform among those that are still absent; return (row, column)."""
-    absent = [height - sets.size(column) for column in columns] if missing else []
+    if not missing:
+        return []
+    absent = np.array([height - sets.size(column) for column in columns])
     added = []
     for word in stream.words(key, missing):
-        rank = word % sum(absent)
-        column = 0
-        while rank >= absent[column]:
-            rank -= absent[column]
-            column += 1
-        row = sets.absent(columns[column], height)[rank]
+        ends = np.cumsum(absent)
+        rank = word % int(ends[-1])
+        column = int(np.searchsorted(ends, rank, side="right"))
+        row = sets.absent(columns[column], height)[rank - int(ends[column] - absent[column])]
         columns[column] |= sets.single(row)
         absent[column] -= 1
         added.append((row, column))
@@ -187,9 +203,11 @@ def _cone(rotations: Rotations, first: int, last: int, width: int) -> Rotations:
         return rotations
     needed = [first <= column < last for column in range(width)]
     kept = []
-    for rotation in reversed(rotations):
-        i, j, *_ = rotation
-        if needed[i] or needed[j]:
-            needed[i] = needed[j] = True
-            kept.append(rotation)
-    return kept[::-1]
+    for step in range(len(rotations.i) - 1, -1, -1):
+        one, other = rotations.i[step], rotations.j[step]
+        if needed[one] or needed[other]:
+            needed[one] = needed[other] = True
+            kept.append(step)
+    kept.reverse()
+    i, j, cosine, sine = rotations
+    return Rotations([i[k] for k in kept], [j[k] for k in kept], [cosine[k] for k in kept], [sine[k] for k in kept])

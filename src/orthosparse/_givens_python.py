@@ -21,15 +21,17 @@ def fill(task: Task, counts: Sequence[int], seed: int, values: Tensor, mask: Ten
     """Write one matrix per count into `values` and its active entries into `mask`, both [batch, rows, cols]."""
     del threads  # one
     left, right = task.work_cols
-    if not task.tall:  # the work is [columns, rows]
-        values, mask = values.transpose(1, 2), mask.transpose(1, 2)
     for member, count in enumerate(counts):
         made = plan(task, count, seed, member, BITS)
         for first, lanes in _rotated(task, made):
             # Cast first: torch transposes by blocks where the types agree. + 0: rotating zeros may have given -0.
-            cast = torch.from_numpy(lanes[left:right]).to(values.dtype).add_(0.0)
-            values[member, :, first : first + lanes.shape[1]] = cast
-        mask[member] = torch.from_numpy(_unpacked(made.columns[left:right], task.height)[:, slice(*task.work_rows)])
+            block = torch.from_numpy(lanes[left:right]).to(values.dtype).add_(0.0)
+            last = first + lanes.shape[1]
+            if task.tall:
+                values[member, :, first:last].copy_(block)
+            else:
+                values[member, first:last].copy_(block.T)
+        mask[member].copy_(torch.from_numpy(_active(task, made.columns[left:right])))
 
 
 def csr(task: Task, count: int, seed: int, threads: int) -> tuple[Array, Array, Array]:
@@ -59,17 +61,25 @@ def _rotated(task: Task, made: Plan) -> Iterator[tuple[int, Array]]:
         work = np.zeros((task.width, len(rows)))
         work[np.array(made.start)[rows], rows - block] = np.array(made.signs)[rows]
         lanes, size = list(work), len(rows)
-        for i, j, cosine, sine in made.rotations:  # by position: twice as quick as overwrite_x=1, overwrite_y=1
+        for i, j, cosine, sine in zip(
+            *made.rotations, strict=True
+        ):  # by position: twice as quick as overwrite_x=1, overwrite_y=1
             drot(lanes[i], lanes[j], cosine, sine, size, 0, 1, 0, 1, 1, 1)
         first, last = max(block, low), min(block + _ROW_BLOCK, high)
         yield first - low, work[:, first - block : last - block]
 
 
-def _unpacked(columns: list[int], height: int) -> Array:
-    """Return integer supports as booleans [columns, height]."""
-    width = -(-height // 8)
-    packed = np.frombuffer(b"".join(column.to_bytes(width, "little") for column in columns), dtype=np.uint8)
-    return np.unpackbits(packed.reshape(len(columns), width), axis=1, count=height, bitorder="little").view(bool)
+def _active(task: Task, columns: list[int]) -> Array:
+    """Return integer supports as booleans, in the shape of the result."""
+    size = -(-task.height // 8)
+    packed = np.frombuffer(b"".join([column.to_bytes(size, "little") for column in columns]), dtype=np.uint8)
+    packed = packed.reshape(len(columns), size)
+    if task.tall:
+        return np.unpackbits(packed, axis=1, count=task.height, bitorder="little").view(bool)
+    eights = np.ascontiguousarray(packed.T)[:, None, :]  # bytes of eight rows, then columns
+    bits = 1 << np.arange(8, dtype=np.uint8)[:, None]
+    active: Array = (eights & bits != 0).reshape(8 * size, len(columns))
+    return active[slice(*task.work_rows)]
 
 
 def _entries(task: Task, made: Plan) -> tuple[Array, Array, Array]:
@@ -77,7 +87,7 @@ def _entries(task: Task, made: Plan) -> tuple[Array, Array, Array]:
     columns: list[dict[int, float]] = [{} for _ in range(task.width)]
     for row in range(*task.work_rows):
         columns[made.start[row]][row] = made.signs[row]
-    for i, j, cosine, sine in made.rotations:
+    for i, j, cosine, sine in zip(*made.rotations, strict=True):
         a, b = columns[i], columns[j]
         for row in a.keys() | b.keys():
             x, y = a.get(row, 0.0), b.get(row, 0.0)

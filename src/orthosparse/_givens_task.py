@@ -105,7 +105,7 @@ def check_at_least(value: int, least: int, name: str) -> int:
 def _check_shape(shape: object) -> tuple[int, int]:
     if not isinstance(shape, Sequence) or isinstance(shape, str) or len(shape) != 2:
         raise ValueError(f"shape: expected two sizes (rows, cols); got {shape!r}")
-    out, into = (check_int(side, "shape") for side in shape)
+    out, into = check_int(shape[0], "shape"), check_int(shape[1], "shape")
     if not (1 <= out <= _LARGEST_SIDE and 1 <= into <= _LARGEST_SIDE):
         raise ValueError(f"shape: expected sizes from 1 to {_LARGEST_SIDE}; got {out} x {into}")
     return out, into
@@ -114,7 +114,7 @@ def _check_shape(shape: object) -> tuple[int, int]:
 def _check_rows(rows: object, out: int) -> tuple[int, int]:
     if not isinstance(rows, Sequence) or isinstance(rows, str) or len(rows) != 2:
         raise ValueError(f"rows: expected a pair (first, last); got {rows!r}")
-    first, last = (check_int(row, "rows") for row in rows)
+    first, last = check_int(rows[0], "rows"), check_int(rows[1], "rows")
     if not 0 <= first <= last <= out:
         raise ValueError(f"rows: expected 0 <= first <= last <= {out}; got {(first, last)}")
     return first, last

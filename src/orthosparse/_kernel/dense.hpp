@@ -77,6 +77,16 @@ WIDE_VECTORS static void replay(const Rotation* rotations, size_t how_many, uint
     }
 }
 
+WIDE_VECTORS static void zero(uint64_t* live, int64_t columns, double* values) {
+    for (int64_t column = 0; column < columns; ++column, values += LANES) {
+        if (bits_in(live[column]) >= CROWDED)
+            std::fill_n(values, LANES, 0.0);
+        else
+            for (uint64_t rows = live[column]; rows; rows &= rows - 1) values[lowest(rows)] = 0.0;
+        live[column] = 0;
+    }
+}
+
 // One thread's block of rows; all zero between two blocks.
 template <class Real>
 class Block {
@@ -96,7 +106,6 @@ class Block {
             write_tall(base, end, out, mask);
         else
             write_wide(base, end, out, mask);
-        clear();
     }
 
   private:
@@ -107,18 +116,21 @@ class Block {
             for (int64_t row = 0; row < end - base; ++row) out[place + row] = cast<Real>(at(column)[row]);
             for (int64_t row = 0; row < end - base; ++row) mask[place + row] = live_[column] >> row & 1;
         }
+        clear(0, task_.width);
     }
 
     void write_wide(int64_t base, int64_t end, Real* out, char* mask) {
-        int64_t crowd = 0;
-        for (const uint64_t rows : live_) crowd += bits_in(rows);
+        const int64_t crowd = bits_in_union(live_.data(), live_.data(), live_.size());
         const int64_t from = std::max(base, task_.first), to = std::min(end, task_.last);
         const bool tiles = to - from == LANES && 5 * crowd > LANES * task_.width;
         const int64_t right = tiles ? task_.width / 8 * 8 : 0;
-        for (int64_t left = 0; left < right; left += 8)
+        for (int64_t left = 0; left < right; left += 8) {
             write_tile(left, out + (from - task_.first) * task_.width, mask + (from - task_.first) * task_.width);
+            clear(left, left + 8);
+        }
         for (int64_t row = from, step = strip(); row < to; row += step)
             write_strip(base, row, std::min(row + step, to), right, out, mask);
+        clear(right, task_.width);
     }
 
     // Many live entries: eight columns at a time, zeros and all.
@@ -156,16 +168,7 @@ class Block {
     // So many rows of the result stay in a cache of half a megabyte.
     int64_t strip() const { return std::clamp<int64_t>((1 << 19) / (task_.width * (sizeof(Real) + 1)), 8, LANES); }
 
-    void clear() {
-        for (int64_t column = 0; column < task_.width; ++column) {
-            uint64_t rows = live_[column];
-            if (bits_in(rows) >= CROWDED)
-                std::fill_n(at(column), LANES, 0.0);
-            else
-                for (; rows; rows &= rows - 1) at(column)[lowest(rows)] = 0.0;
-            live_[column] = 0;
-        }
-    }
+    void clear(int64_t left, int64_t right) { zero(live_.data() + left, right - left, at(left)); }
 
     double* at(int64_t column) { return values_.data() + LANES * column; }
 

@@ -83,7 +83,7 @@ int64_t grow(const Task& task, int64_t count, Stream stream, Supports& supports,
             if (more) supports.unite(i, j, size);
             sizes[i] = sizes[j] = size;
             total += gain = more;
-            idle = more || !exact ? 0 : idle + 1;
+            idle = more ? 0 : idle + (exact && room < task.height);  // with more room, nothing can overshoot
             const auto [cosine, sine] =
                 drawn ? turn_of(stream.word(2 * attempt + 1)) : std::pair{task.cosine, task.sine};
             plan.rotations.push_back({i, j, cosine, sine});

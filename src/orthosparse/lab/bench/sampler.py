@@ -86,7 +86,7 @@ def speed(quick: bool) -> Iterator[Row]:
                 calls[backend] = partial(
                     givens.sample, (size, size), count, generator=generator, dtype=torch.float32, backend=backend
                 )
-            times = in_turn(calls, rounds=5 if size > 1024 else 15)
+            times = in_turn(calls, rounds=max(5, 20_000 // size))
             for backend, limit in limits.items():
                 detail = f"{1e3 * times[backend][0]:.3f} ms of {1e3 * times['plain'][0]:.3f} ms"
                 yield Row(f"{backend} / plain", f"{size} x {size}, density {density}", times[backend][1], limit, detail)

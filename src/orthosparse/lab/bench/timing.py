@@ -1,31 +1,28 @@
 """Times that can be compared: of calls taken in turn, and of code in a fresh process."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from statistics import median
 from time import perf_counter
 from typing import Any
 
 
 def in_turn(
-    calls: Mapping[str, Callable[[], Any]], *, rounds: int = 9, block: float = 0.01
+    calls: Mapping[str, Callable[[], Any]], *, rounds: int = 9, block: float = 0.003
 ) -> dict[str, tuple[float, float]]:
     """Return seconds a call and the ratio to the first call's, for each of `calls`.
 
-    In every round each call is repeated for about `block` seconds, one after the other, so that a machine that slows
-    down slows all of them. Both figures are medians over the rounds.
+    In every round each call is repeated for about `block` seconds, one after the other, so that all of them meet the
+    machine in the same moods; the shortest round counts, which the fewest other programs have disturbed.
     """
     repeats = {name: max(1, int(block / _seconds(call, 1))) for name, call in calls.items()}
-    times: dict[str, list[float]] = {name: [] for name in calls}
+    times = dict.fromkeys(calls, math.inf)
     for _ in range(rounds):
         for name, call in calls.items():
-            times[name].append(_seconds(call, repeats[name]))
+            times[name] = min(times[name], _seconds(call, repeats[name]))
     base = times[next(iter(calls))]
-    return {
-        name: (median(taken), median(mine / first for mine, first in zip(taken, base, strict=True)))
-        for name, taken in times.items()
-    }
+    return {name: (taken, taken / base) for name, taken in times.items()}
 
 
 def shortest(call: Callable[[], Any], rounds: int) -> float:

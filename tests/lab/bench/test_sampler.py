@@ -1,0 +1,55 @@
+import json
+
+import pytest
+import torch
+
+from orthosparse.lab.bench import sampler
+from orthosparse.lab.bench.sampler import Row, line, main, run
+
+
+def test_exactness_holds_on_a_few_questions():
+    rows = list(run(["exactness"], quick=True))
+    assert {row.check for row in rows} >= {"wrong counts or masks", "|| A A^T - I ||, float64"}
+    assert all(row.value <= row.limit for row in rows)
+
+
+def test_observation_1_holds_on_a_few_draws():
+    (row,) = run(["observation"], quick=True)
+    assert row.value <= row.limit
+
+
+def test_exponent_is_the_power_of_the_size():
+    assert sampler._slope([10, 20, 40], [3.0, 6.0, 12.0]) == pytest.approx(1.0)
+    assert sampler._slope([10, 20, 40], [1.0, 4.0, 16.0]) == pytest.approx(2.0)
+
+
+def test_a_run_is_single_threaded_and_gives_the_threads_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        rows = run(["observation"], quick=True)
+        next(rows)
+        assert torch.get_num_threads() == 1
+        rows.close()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_lines_say_what_is_over_its_limit():
+    assert line(Row("kernel / plain", "256 x 256", 0.4, 0.35)).endswith("OVER")
+    assert line(Row("kernel / plain", "256 x 256", 0.3, 0.35)).endswith("ok")
+    assert "<=" not in line(Row("compressed, seconds", "10 x 10", 0.3, None))
+
+
+def test_main_prints_a_line_a_row_and_writes_the_same_rows(tmp_path, capsys):
+    assert main(["observation", "--quick", "--json", str(tmp_path / "rows.json")]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    (row,) = json.loads((tmp_path / "rows.json").read_text())
+    assert printed[1:] == [line(Row(**row))]
+
+
+def test_main_refuses_unknown_checks(capsys):
+    with pytest.raises(SystemExit):
+        main(["exaktness"])
+    assert "expected any of exactness, speed, calls, growth, observation; got exaktness" in capsys.readouterr().err
