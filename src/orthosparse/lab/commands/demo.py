@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+_DATA = "Data: the 1797 digits of 8 x 8 pixels that come with scikit-learn, the last 360 for the test."
 _QUICK = "Small sizes, seconds instead of a minute: to try the command, not to learn from it."
 
 
@@ -22,7 +23,7 @@ def demo(
     Needs no data and no GPU, and takes about a minute on two cores. Writes one self-contained page.
     """
     from orthosparse.lab import demo as parts
-    from orthosparse.lab.rendering import console, print_table, save, write_page
+    from orthosparse.lab.rendering import console, foot_of, print_table, save, write_page
     from orthosparse.lab.threads import one_thread
     from orthosparse.randomness import derive
 
@@ -45,7 +46,7 @@ def demo(
     densities = {name: parts.density_of(network) for name, network in networks.items()}
     print_table(parts.network_table(isometries, densities, history), _network_title(shape, course), to)
     found = parts.Demo(shape, course, samples, networks, densities, isometries, history)
-    write_page(parts.page_of(found, _foot(seed)), out / "index.html")
+    write_page(parts.page_of(found, foot_of(f"orthosparse demo --seed {seed}", _DATA)), out / "index.html")
     to.print(f"Page: {out / 'index.html'}  Picture of the sampler: {out / 'sampler.png'}", soft_wrap=True)
 
 
@@ -61,19 +62,6 @@ def _images(data: Any) -> Any:
     from orthosparse.lab.data import Loader
 
     return next(Loader(data.test, batch=8, train=False).epoch(0))[0]
-
-
-def _foot(seed: int) -> list[str]:
-    import torch
-
-    from orthosparse.lab.training.provenance import provenance
-
-    found = provenance(torch.device("cpu"))
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items() if version)
-    return [
-        f"orthosparse demo, seed {seed}; commit {found['commit'] or 'unknown'}; {found['device']}; {found['date']}",
-        f"Data: the 1797 digits of 8 x 8 pixels that come with scikit-learn, the last 360 for the test. {versions}",
-    ]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from rich.text import Text
 from orthosparse.lab.rendering.page import Table
 from orthosparse.lab.rendering.theme import COLOURS
 
-_PLAIN = 120  # columns where there is no terminal to ask
+_PLAIN = 160  # columns where there is no terminal to ask
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -19,10 +19,17 @@ def console(*, stderr: bool = False) -> Console:
 
 def print_table(table: Table, title: str, to: Console) -> None:
     """Print a table; the first cells have the colour of their row's role where the terminal has colours."""
-    shown = RichTable(title=title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE_HEAD)
+    shown = RichTable(
+        title=title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE_HEAD, padding=0
+    )
     for index, heading in enumerate(table.headings):
-        shown.add_column(heading, justify="left" if index in table.text else "right")
+        # Where the terminal is narrow, words are cut and numbers are not.
+        words, least = index in table.text, max((len(row[index]) for row in table.rows), default=0)
+        shown.add_column(heading, justify="left" if words else "right", min_width=None if words else least)
     for index, row in enumerate(table.rows):
         colour = COLOURS[table.roles[index]][1] if table.roles else ""
-        shown.add_row(Text(row[0], style=colour), *map(Text, row[1:]))
+        cells = [Text(cell, style=colour if not column else "") for column, cell in enumerate(row)]
+        for cell in cells:
+            cell.no_wrap, cell.overflow = True, "ellipsis"
+        shown.add_row(*cells)
     to.print(shown)

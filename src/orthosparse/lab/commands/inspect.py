@@ -1,0 +1,150 @@
+"""`orthosparse inspect`: what a sparse start does to a model, before a GPU-week is spent on it."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+_MODEL = "A model of the paper (mlp, resnet32, ...), timm:NAME, or path/to/file.py:function."
+_INPUT = "Shape of one input, e.g. 3x224x224; the data's or the model's own by default."
+_DENSE = "The dense start: conv_orthogonal, delta_orthogonal, orthogonal, or default for the model's own weights."
+_MODE = "calibrated: batch norms hold the statistics of the inputs; eval; train."
+_OUTPUT = "Where the model returns more than its logits: their index, key or attribute."
+_ROWS = 60  # layers that a terminal shows
+
+
+def inspect(
+    model: Annotated[str, typer.Argument(help=_MODEL)],
+    density: Annotated[float, typer.Option(help="Fraction of active weights.")] = 0.1,
+    distribution: Annotated[str, typer.Option(help="How many weights each layer keeps.")] = "erk",
+    scheme: Annotated[str, typer.Option(help="Which weights, and with what values.")] = "eoi",
+    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the distribution or the scheme.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="A layer (name or glob) that stays dense.")] = None,
+    floor: Annotated[str, typer.Option(help="Layers below their floor: raise, partial or error.")] = "raise",
+    gain: Annotated[float, typer.Option(help="Factor of the orthogonal weights.")] = 1.0,
+    bias_std: Annotated[float, typer.Option(help="Deviation of the biases.")] = 0.0,
+    dense_init: Annotated[str, typer.Option(help=_DENSE)] = "conv_orthogonal",
+    activation: Annotated[str | None, typer.Option(help="Built-in models: instead of their own.")] = None,
+    data: Annotated[str | None, typer.Option(help="A data set; Gaussian inputs and random labels without.")] = None,
+    root: Annotated[Path, typer.Option(help="The folder that holds the data.")] = Path("data"),
+    classes: Annotated[int | None, typer.Option(help="Outputs; the data's or the model's own by default.")] = None,
+    input: Annotated[str | None, typer.Option(help=_INPUT)] = None,  # noqa: A002 - the option's name
+    output: Annotated[str | None, typer.Option(help=_OUTPUT)] = None,
+    samples: Annotated[int, typer.Option(help="Inputs for gradients, scores and batch norms.")] = 8,
+    spectrum_samples: Annotated[int, typer.Option(help="Inputs for the singular values.")] = 4,
+    steps: Annotated[int, typer.Option(help="Of Lanczos, where the Jacobian is too large to have whole.")] = 6,
+    mode: Annotated[str, typer.Option(help=_MODE)] = "calibrated",
+    double: Annotated[bool, typer.Option("--double", help="Compute in float64.")] = False,
+    seed: Annotated[int, typer.Option(help="Everything that is drawn follows from it.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("runs/inspect"),
+    json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON instead of tables.")] = False,
+) -> None:
+    """Compare a dense start, base and a scheme on a model: spectrum, orthogonality, live paths, gradients.
+
+    Prints a table and writes one self-contained page. Nothing is trained.
+
+    orthosparse inspect timm:resnet50 --density 0.1 --distribution erk --scheme eoi
+    """
+    from orthosparse.lab import inspection as parts
+    from orthosparse.lab.commands._options import named_value
+    from orthosparse.lab.rendering import console, foot_of, write_page
+
+    options = dict(named_value(text) for text in option or ())
+    plan = parts.Plan(
+        density, distribution, scheme, dense_init, gain, bias_std, floor, tuple(exclude or ()), mode, options
+    )
+    pick = parts.picker(output)
+    target, inputs = _asked(model, data, root, classes, input, activation, samples, seed, pick)
+    if double:
+        target.model.double()
+        inputs = replace(inputs, images=inputs.images.double())
+    with console(stderr=True).status("Drawing the dense start") as status:
+        found = parts.inspect_model(
+            target.model,
+            plan,
+            inputs,
+            output=pick,
+            effort=parts.Effort(samples=spectrum_samples, steps=steps),
+            seed=seed,
+            announce=lambda name: status.update(f"Measuring {name}"),
+        )
+    advice = parts.advise(target.model)
+    lead = (
+        f"{distribution} at density {density:g} with {scheme}, beside base and the dense start. Seen: {inputs.source}."
+    )
+    foot = foot_of(f"orthosparse inspect {model} --seed {seed}", f"{parts.MODES[mode]}; dense start {dense_init}")
+    path = out / f"{re.sub('[^a-zA-Z0-9]+', '-', model).strip('-')}.html"
+    write_page(parts.page_of(f"Inspection of {model}", lead, found, advice.text, foot), path)
+    if json:
+        _print_json(model, inputs.source, advice, found, path)
+    else:
+        _print_tables(lead, advice, found, path)
+
+
+def _asked(
+    model: str,
+    data: str | None,
+    root: Path,
+    classes: int | None,
+    shape: str | None,
+    activation: str | None,
+    samples: int,
+    seed: int,
+    pick: Any,
+) -> tuple[Any, Any]:
+    """Return the model and the inputs that were asked for."""
+    from orthosparse.lab import inspection as parts
+    from orthosparse.lab.data import load
+    from orthosparse.randomness import derive, derive_seed
+
+    found = None if data is None else load(data, root)
+    in_shape = parts.parse_shape(shape) if shape else None if found is None else found.in_shape
+    target = parts.resolve(
+        model,
+        in_shape=in_shape,
+        classes=classes or (None if found is None or ".py:" in model else found.classes),
+        activation=activation,
+        generator=derive(seed, "inspect", "model"),
+    )
+    if found is not None:
+        return target, parts.from_data(found, samples, seed=derive_seed(seed, "inspect", "data"))
+    outputs = parts.outputs_of(target, pick)
+    return target, parts.gaussian(target.in_shape, outputs, samples, generator=derive(seed, "inspect", "data"))
+
+
+def _print_tables(lead: str, advice: Any, found: list[Any], path: Path) -> None:
+    from orthosparse.lab import inspection as parts
+    from orthosparse.lab.rendering import console, print_table
+
+    to = console()
+    to.print(lead, soft_wrap=True)
+    print_table(parts.by_layer(found, most=_ROWS), "Layers", to)
+    print_table(parts.summary(found), "Starts", to)
+    spectrum = found[-1].spectrum
+    how = (
+        "exact" if spectrum.exact else f"matrix-free, relative error {spectrum.error:.1g}, {spectrum.products} products"
+    )
+    to.print(f"Singular values: {how}.", soft_wrap=True)
+    to.print(advice.text, soft_wrap=True)
+    for line in [*(found[-1].report.warnings if found[-1].report else []), *found[-1].notes]:
+        to.print(f"warning: {line}", soft_wrap=True)
+    to.print(f"Page: {path}", soft_wrap=True)
+
+
+def _print_json(model: str, source: str, advice: Any, found: list[Any], path: Path) -> None:
+    import json
+    from dataclasses import asdict
+
+    from orthosparse.lab import inspection as parts
+
+    point = None if advice.point is None else asdict(advice.point)
+    facts = {
+        "model": model,
+        "inputs": source,
+        "page": str(path),
+        "activation": advice.activation,
+        "critical_point": point,
+    }
+    typer.echo(json.dumps(facts | {"starts": {each.name: parts.plain(each) for each in found}}))

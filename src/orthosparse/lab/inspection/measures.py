@@ -1,0 +1,142 @@
+"""Everything that is measured of one start: spectrum, orthogonality, live paths, gradients."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import orthosparse
+from orthosparse import isometry
+from orthosparse.lab.inspection.starts import Start
+from orthosparse.randomness import derive
+
+_SMALL = 512  # smaller side of a Jacobian up to which all its singular values are computed
+_LISTED = 8  # of each sample, where they are not
+
+Pick: TypeAlias = Callable[[Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How far the singular values are pursued.
+
+    Attributes:
+        samples: inputs whose Jacobian is looked at, of those that are given.
+        probes, steps, tolerance: of the matrix-free method, see `isometry.singular_values`.
+    """
+
+    samples: int = 4
+    probes: int = 8
+    steps: int = 6
+    tolerance: float = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was found of one start; layers by name, in the model's order.
+
+    Attributes:
+        effective: None where the model has an operation that paths cannot be followed through; `notes` says which.
+        notes: what could not be measured, in words.
+    """
+
+    name: str
+    report: orthosparse.Report | None
+    spectrum: isometry.Spectrum
+    orthogonality: dict[str, isometry.LayerScore]
+    effective: isometry.EffectiveDensity | None
+    flow: isometry.GradientFlow
+    notes: tuple[str, ...] = ()
+
+    @property
+    def density(self) -> float:
+        """The fraction of active weights."""
+        return 1.0 if self.report is None else self.report.density
+
+    @property
+    def dead_units(self) -> int | None:
+        """Outputs of layers that no live path leads through; None where paths could not be followed."""
+        return None if self.effective is None else sum(paths.dead_outputs for paths in self.effective.layers.values())
+
+
+def measure(
+    start: Start, batch: tuple[Tensor, Tensor], *, gain: float, output: Pick | None, effort: Effort, seed: int
+) -> Measured:
+    """Return all measures of one start.
+
+    Args:
+        output: picks the logits out of what the model returns; None where it returns them.
+    """
+    few, layers = batch[0][: effort.samples], orthosparse.find_layers(start.model)
+    effective, notes = _effective(start.model, few[:1], output)
+    return Measured(
+        start.name,
+        start.report,
+        _spectrum(start.model, few, output, effort, seed),
+        isometry.orthogonality_score(start.model, few, layers=layers, gain=gain),
+        effective,
+        isometry.gradient_flow(start.model, loss_of(output), batch, layers=layers),
+        notes,
+    )
+
+
+def loss_of(output: Pick | None) -> Callable[[Any, Tensor], Tensor]:
+    """Return the cross-entropy of the logits that `output` picks."""
+    return lambda result, labels: cross_entropy(result if output is None else output(result), labels)
+
+
+def plain(measured: Measured) -> dict[str, Any]:
+    """Return the measures of one start as plain values, ready for JSON."""
+    spectrum, effective, flow = measured.spectrum, measured.effective, measured.flow
+    shared = ("mean", "std", "max", "min", "error", "mean_error", "products", "exact")
+    return {
+        "density": measured.density,
+        "effective_density": None if effective is None else effective.total,
+        "dead_units": measured.dead_units,
+        "singular_values": {name: getattr(spectrum, name) for name in shared} | {"values": spectrum.values.tolist()},
+        "gradient_norm": flow.norm,
+        "gradient_norm_after_step": flow.norm_after,
+        "loss": flow.loss,
+        "layers": {
+            name: {
+                "orthogonality": score.score,
+                "note": score.note,
+                "gradient_norm": flow.norms.get(name),
+                "effective_density": None if effective is None else effective.layers[name].effective,
+                "dead_inputs": None if effective is None else effective.layers[name].dead_inputs,
+                "dead_outputs": None if effective is None else effective.layers[name].dead_outputs,
+            }
+            for name, score in measured.orthogonality.items()
+        },
+        "report": None if measured.report is None else measured.report.to_dict(),
+        "notes": list(measured.notes),
+    }
+
+
+def _spectrum(model: nn.Module, images: Tensor, output: Pick | None, effort: Effort, seed: int) -> isometry.Spectrum:
+    with torch.no_grad():
+        logits = model(images[:1]) if not model.training else model(images)
+    outputs = (logits if output is None else output(logits))[0].numel()
+    side = min(images[0].numel(), outputs)
+    return isometry.singular_values(
+        model,
+        images,
+        output=output,
+        k=None if side <= _SMALL else min(_LISTED, side),
+        probes=effort.probes,
+        steps=effort.steps,
+        tolerance=effort.tolerance,
+        generator=derive(seed, "probes"),
+    )
+
+
+def _effective(
+    model: nn.Module, image: Tensor, output: Pick | None
+) -> tuple[isometry.EffectiveDensity | None, tuple[str, ...]]:
+    try:
+        return isometry.effective_density(model, image, output=output), ()
+    except (ValueError, TypeError, NotImplementedError) as error:
+        return None, (f"live paths could not be followed: {error}",)

@@ -1,0 +1,60 @@
+"""The findings on one page: summary, spectra, orthogonality and gradients layer by layer."""
+
+from collections.abc import Sequence
+
+from orthosparse.lab.inspection.measures import Measured
+from orthosparse.lab.inspection.tables import by_layer, summary
+from orthosparse.lab.rendering import (
+    LABELS,
+    Chart,
+    Page,
+    Section,
+    Tile,
+    chart_of,
+    histograms,
+    profiles,
+)
+
+
+def page_of(title: str, lead: str, found: Sequence[Measured], advice: str, foot: Sequence[str]) -> Page:
+    """Return the page."""
+    tiles = [
+        Tile(
+            f"{LABELS[each.name]}: mean singular value",
+            f"{each.spectrum.mean:.3g}",
+            f"density {each.density:.4f}",
+            each.name,
+        )
+        for each in found
+    ]
+    sections = [
+        Section("Starts compared", advice, [summary(found)], [_spectra(found), *_profiles(found)]),
+        Section("Layer by layer", _warnings(found), [by_layer(found, folded=f"{len(found[-1].orthogonality)} layers")]),
+    ]
+    return Page(title, lead, tiles, sections, foot)
+
+
+def _spectra(found: Sequence[Measured]) -> Chart:
+    values = {each.name: each.spectrum.values.flatten().tolist() for each in found}
+    positive = [value for listed in values.values() for value in listed if value > 0]
+    wide = bool(positive) and max(positive) > 100 * min(positive)
+    exact = all(each.spectrum.exact for each in found)
+    listed = "all" if exact else f"the {found[0].spectrum.shape[1]} largest"
+    caption = f"Of the input-output Jacobian: {listed} of {found[0].spectrum.shape[0]} inputs."
+    return chart_of("Singular values", histograms(values, x="singular value", log=wide), caption)
+
+
+def _profiles(found: Sequence[Measured]) -> list[Chart]:
+    scores = {each.name: [score.score for score in each.orthogonality.values()] for each in found}
+    norms = {each.name: [each.flow.norms.get(name, 0.0) for name in each.orthogonality] for each in found}
+    depth = "Layers in the order of the model; what is 0 is left out."
+    return [
+        chart_of("Distance from orthogonality", profiles(scores, y="||A'A - I||"), depth),
+        chart_of("Gradient norm", profiles(norms, y="norm"), depth),
+    ]
+
+
+def _warnings(found: Sequence[Measured]) -> str:
+    report = found[-1].report
+    lines = [*(report.warnings if report is not None else []), *found[-1].notes]
+    return " ".join(f"{line}." for line in lines)

@@ -1,0 +1,75 @@
+"""The findings in rows: one for each start, and one for each layer."""
+
+from collections.abc import Sequence
+
+from orthosparse.lab.inspection.measures import Measured
+from orthosparse.lab.rendering import LABELS, Table
+
+
+def summary(found: Sequence[Measured]) -> Table:
+    """Return a row for each start."""
+    headings = (
+        "start",
+        "density",
+        "effective",
+        "dead units",
+        "mean singular value",
+        "largest",
+        "least",
+        "worst orthogonality",
+        "gradient norm",
+        "after a step",
+    )
+    return Table(headings, [_summary_row(each) for each in found], roles=[each.name for each in found])
+
+
+def by_layer(found: Sequence[Measured], *, most: int | None = None, folded: str = "") -> Table:
+    """Return a row for each layer: counts and dead units of the last start, orthogonality and gradients of all.
+
+    Args:
+        most: leave out layers in the middle beyond this number.
+    """
+    asked = found[-1]
+    headings = ["layer", "shape", "active", "density", "dead in", "dead out"]
+    headings += [f"orthogonality {LABELS[each.name]}" for each in found]
+    headings += [f"gradient {LABELS[each.name]}" for each in found] + ["note"]
+    rows = [_layer_row(name, found) for name in asked.orthogonality]
+    if most is not None and len(rows) > most:
+        gap = [f"... {len(rows) - most} more"] + [""] * (len(headings) - 1)
+        rows = [*rows[: most // 2], gap, *rows[len(rows) - (most - most // 2) :]]
+    return Table(headings, rows, text=(0, 1, len(headings) - 1), folded=folded)
+
+
+def _summary_row(found: Measured) -> list[str]:
+    spectrum, effective = found.spectrum, found.effective
+    about = "" if spectrum.exact else f" ± {spectrum.mean_error:.1g}"
+    return [
+        LABELS[found.name],
+        f"{found.density:.4f}",
+        "-" if effective is None else f"{effective.total:.4f}",
+        "-" if found.dead_units is None else f"{found.dead_units:,}",
+        f"{spectrum.mean:.3g}{about}",
+        f"{spectrum.max:.4g}",
+        f"{'' if spectrum.exact else '≤ '}{spectrum.min:.3g}",
+        f"{max(score.score for score in found.orthogonality.values()):.1e}",
+        f"{found.flow.norm:.3g}",
+        f"{found.flow.norm_after:.3g}",
+    ]
+
+
+def _layer_row(name: str, found: Sequence[Measured]) -> list[str]:
+    asked = found[-1]
+    row = None if asked.report is None else next((row for row in asked.report.rows if row.layer == name), None)
+    paths = None if asked.effective is None else asked.effective.layers.get(name)
+    notes = [asked.orthogonality[name].note if row is None else row.note, "" if row is not None else "left dense"]
+    return [
+        name,
+        "" if row is None else "x".join(map(str, row.shape)),
+        "" if row is None else f"{row.got:,}",
+        "" if row is None else f"{row.got / row.numel:.4f}",
+        "-" if paths is None else f"{paths.dead_inputs}",
+        "-" if paths is None else f"{paths.dead_outputs}",
+        *(f"{each.orthogonality[name].score:.1e}" for each in found),
+        *(f"{each.flow.norms.get(name, float('nan')):.1e}" for each in found),
+        "; ".join(filter(None, notes)),
+    ]
