@@ -1,0 +1,69 @@
+"""What the paper's methods, starts, networks and data are called where people read them, and its usual grids."""
+
+from orthosparse.lab.paper._rendered import Column, Line
+
+SEEDS = (1, 2, 3, 4, 5)
+METHODS = {"erk": "ERK", "grasp": "GraSP", "snip": "SNIP", "synflow": "SynFlow", "uniform": "Uniform"}
+INITS = {"base": "Base", "ai": "AI", "eoi": "EOI"}
+ACTIVATIONS = {
+    "linear": "linear",
+    "tanh": "tanh",
+    "hardtanh": "hard tanh",
+    "relu": "ReLU",
+    "leaky_relu": "LReLU",
+    "selu": "SELU",
+}
+MODELS = {
+    "mlp": "MLP",
+    "mlp1000": "1000-layer MLP",
+    "cnn1000": "1000-layer CNN",
+    "resnet32": "ResNet32",
+    "resnet56": "ResNet56",
+    "resnet110": "ResNet110",
+    "vgg16c": "VGG-16",
+    "efficientnet_b0": "EfficientNet",
+    "resnet50": "ResNet50",
+    "deit3_small": "DeiT III small",
+}
+DATA = {
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "tiny_imagenet": "Tiny ImageNet",
+    "imagenet": "ImageNet",
+    "digits": "digits",
+}
+# The networks of the contemporary study and their images, in the paper's order.
+CONTEMPORARY = (
+    ("resnet32", "cifar10"),
+    ("resnet56", "cifar10"),
+    ("resnet110", "cifar10"),
+    ("vgg16c", "cifar10"),
+    ("efficientnet_b0", "tiny_imagenet"),
+    ("resnet110", "cifar100"),
+)
+
+
+def column(model: str, data: str) -> Column:
+    """Return the column of a network and its images.
+
+    Example:
+        >>> column("resnet32", "cifar10")
+        Column(key='resnet32/cifar10', label='ResNet32 (CIFAR-10)', model='ResNet32')
+    """
+    return Column(f"{model}/{data}", f"{MODELS[model]} ({DATA[data]})", MODELS[model])
+
+
+def lines(methods: dict[str, str] = METHODS, inits: dict[str, str] = INITS) -> list[Line]:
+    """Return a block for each method, a line for each start."""
+    return [
+        Line(f"{method}/{init}", (label, start), block=method, method=label)
+        for method, label in methods.items()
+        for init, start in inits.items()
+    ]
+
+
+DENSE = [
+    Line("dense/base", ("Dense", "Base"), block="dense", method="Dense", ranked=False),
+    Line("dense/orthogonal", ("Dense", "Orthogonal"), block="dense", method="Dense", ranked=False),
+]

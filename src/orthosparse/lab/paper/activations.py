@@ -1,0 +1,51 @@
+"""ResNet32 and VGG-16 with four activations at density 0.10."""
+
+from functools import partial
+from typing import Any
+
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.paper import _contemporary
+from orthosparse.lab.paper._book import Book
+from orthosparse.lab.paper._names import ACTIVATIONS, MODELS, SEEDS, lines
+from orthosparse.lab.paper._rendered import Column, Line, Measured, Rendered
+from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._trainings import grid, start_of, tiny
+
+__all__ = ["SEEDS", "TITLE", "experiments", "render"]
+
+TITLE = "Test accuracy on CIFAR-10 by activation, density 10 %"
+_COLUMNS = [
+    Column(f"{model}/{name}", f"{MODELS[model]} {ACTIVATIONS[name]}", MODELS[model])
+    for model in ("resnet32", "vgg16c")
+    for name in ("relu", "leaky_relu", "selu", "tanh")
+]
+_LINES = lines()
+
+
+def experiments(*, smoke: bool = False) -> list[Experiment]:
+    """Return the trainings; those with ReLU are the contemporary study's own."""
+    return grid(_LINES, _COLUMNS, partial(_choose, smoke=smoke))
+
+
+def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
+    """Return the table of accuracies."""
+    book = Book(rows)
+
+    def measure(line: Line, column: Column) -> Measured | None:
+        experiment = _choose(line, column, smoke=smoke)
+        return None if experiment is None else book.accuracy(experiment)
+
+    note = "SynFlow does not go with tanh: its flow is not in proportion to the input. LReLU has a slope of 0.01."
+    table = table_of(TITLE, _COLUMNS, _LINES, measure, item="activations")
+    return Rendered(tables=[table], notes=[note, *_contemporary.NOTES])
+
+
+def _choose(line: Line, column: Column, *, smoke: bool) -> Experiment | None:
+    model, activation = column.key.split("/")
+    if line.block == "synflow" and activation == "tanh":
+        return None
+    own = None if activation == "relu" else activation  # ReLU is these networks' own
+    if smoke:
+        wanted = line.key in ("snip/base", "synflow/eoi", "uniform/eoi") and model == "resnet32"
+        return tiny(line.key, activation=own) if wanted and activation in ("selu", "tanh") else None
+    return start_of(line.key, model, "cifar10", 0.1, activation=own)

@@ -1,0 +1,90 @@
+"""Networks of 1000 layers without shortcuts or normalisation, density 0.125."""
+
+from functools import partial
+from typing import Any
+
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.paper._book import Book
+from orthosparse.lab.paper._names import INITS, METHODS, SEEDS, column, lines
+from orthosparse.lab.paper._rendered import Column, Line, Measured, Rendered
+from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._trainings import grid, start_of, tiny
+
+__all__ = ["SEEDS", "TITLE", "experiments", "render"]
+
+TITLE = "Test accuracy of 1000-layer networks, density 12.5 %"
+_COLUMNS = [column("mlp1000", "mnist"), column("cnn1000", "cifar10")]
+_LINES = [
+    *lines({name: METHODS[name] for name in ("erk", "grasp", "snip", "uniform")}),
+    Line("sao/base", ("SAO", "SAO"), block="sao", method="SAO"),
+    Line("sao/eoi", ("SAO", "EOI"), block="sao", method="SAO"),
+    Line("dense/orthogonal", ("Dense", "Orthogonal"), block="dense", method="Dense", ranked=False),
+]
+_RELEASED = [
+    Line(f"{name}/{init}", (f"{METHODS[name]} as released", label), block=name, method=METHODS[name])
+    for name in ("grasp", "snip")
+    for init, label in INITS.items()
+]
+_BATCHES = {"mnist": 422, "cifar10": 352}  # of 128 in an epoch: the released GraSP looks at all of them
+_TINY = {"mlp1000": {"depth": 12, "width": 16}, "cnn1000": {"depth": 8, "width": 8}}
+
+_NOTES = [
+    "The lines of GraSP and SNIP follow their definitions. The second table has them as the released code computes them: "
+    "GraSP keeps the smallest theta * Hg, summed over the whole training set, and SNIP takes logits for "
+    "log-probabilities. The paper's numbers are the same in both.",
+    "SAO: the first and the last layer dense, degree 16 of 128; EOI on the same densities.",
+    "AI has 1000 iterations in both networks (the released code; the paper says so for the convolutional one only). "
+    "The centre of an EOI kernel has the density of its layer.",
+    "sigma_w = 1.0247, sigma_b = 0.00448; the dense convolutional network is delta-orthogonal.",
+]
+
+
+def experiments(*, smoke: bool = False) -> list[Experiment]:
+    """Return the trainings by definition, then those as released."""
+    own = grid(_LINES, _COLUMNS, partial(_choose, smoke=smoke))
+    return own + grid(_RELEASED, _COLUMNS, partial(_choose, smoke=smoke, released=True))
+
+
+def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
+    """Return both tables."""
+    book = Book(rows)
+
+    def measure(line: Line, place: Column, *, released: bool = False) -> Measured | None:
+        experiment = _choose(line, place, smoke=smoke, released=released)
+        return None if experiment is None else book.accuracy(experiment)
+
+    table = table_of(TITLE, _COLUMNS, _LINES, measure, item="deep_networks")
+    title = "GraSP and SNIP as the released code computes them"
+    second = table_of(title, _COLUMNS, _RELEASED, partial(measure, released=True), item="deep_networks")
+    return Rendered(tables=[table, second], notes=_NOTES)
+
+
+def _choose(line: Line, place: Column, *, smoke: bool, released: bool = False) -> Experiment | None:
+    model, data = place.key.split("/")
+    distribution, scheme = line.key.split("/")
+    if distribution == "dense":
+        return _dense(model, data, smoke)
+    name = f"dense_ends/{'sao' if scheme == 'base' else 'eoi'}" if distribution == "sao" else line.key
+    options: dict[str, Any] = {"iterations": 1000} if scheme == "ai" else {}
+    if model == "cnn1000" and scheme == "eoi":
+        options["center_density"] = "density"
+    changes: dict[str, Any] = {"options": options}
+    if released:
+        options["compat"] = "paper-code"
+        changes |= {"score_batches": _BATCHES[data]} if distribution == "grasp" else {}
+    if not smoke:
+        return start_of(name, model, data, 0.125, **changes)
+    if distribution == "uniform" or (scheme != "eoi" and distribution != "sao"):
+        return None
+    changes |= {"score_batches": 2} if "score_batches" in changes else {}
+    return start_of(name, model, "digits", 0.5, model_options=_TINY[model], epochs=1, **changes)
+
+
+def _dense(model: str, data: str, smoke: bool) -> Experiment:
+    if smoke:
+        return tiny("dense/orthogonal", model_options=_TINY["mlp1000"])
+    return start_of("dense/orthogonal", model, data, 1.0, **_delta(model))
+
+
+def _delta(model: str) -> dict[str, str]:
+    return {"dense_init": "delta_orthogonal"} if model == "cnn1000" else {}

@@ -1,0 +1,55 @@
+"""Static starts against masks that move while training: SET and RigL, and RigL from an EOI start."""
+
+from functools import partial
+from typing import Any
+
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.paper._book import Book
+from orthosparse.lab.paper._names import SEEDS, column
+from orthosparse.lab.paper._rendered import Column, Line, Measured, Rendered
+from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._trainings import grid, start_of, tiny
+
+__all__ = ["SEEDS", "TITLE", "experiments", "render"]
+
+TITLE = "Static and dynamic sparse training, density 10 %"
+_COLUMNS = [column("resnet56", "cifar10"), column("resnet32", "cifar10")]
+_LINES = [
+    Line("erk/base", ("ERK-Base", "static"), block="static", method="ERK"),
+    Line("erk/ai", ("ERK-AI", "static"), block="static", method="ERK"),
+    Line("erk/eoi", ("ERK-EOI", "static"), block="static", method="ERK"),
+    Line("erk/base/set", ("SET", "dynamic"), block="dynamic", method="SET"),
+    Line("erk/base/rigl", ("RigL", "dynamic"), block="dynamic", method="RigL"),
+    Line("erk/eoi/rigl", ("EOI + RigL", "dynamic"), block="dynamic", method="RigL"),
+]
+_NOTES = [
+    "The paper has a bar chart of ResNet56 without numbers; ResNet32 and EOI + RigL are ours.",
+    "Every 800 steps, half of the weights, falling with a cosine. RigL rests after three quarters of the training, as "
+    "its authors do; the released code goes on to the end. SET goes on to the end.",
+]
+
+
+def experiments(*, smoke: bool = False) -> list[Experiment]:
+    """Return the trainings of ResNet56 and ResNet32; the static ones are the contemporary study's own."""
+    return grid(_LINES, _COLUMNS, partial(_choose, smoke=smoke))
+
+
+def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
+    """Return the table of accuracies."""
+    book = Book(rows)
+
+    def measure(line: Line, place: Column) -> Measured:
+        return book.accuracy(_choose(line, place, smoke=smoke))
+
+    return Rendered(
+        tables=[table_of(TITLE, _COLUMNS, _LINES, measure, heads=("method", "masks"))],
+        notes=_NOTES,
+    )
+
+
+def _choose(line: Line, place: Column, *, smoke: bool) -> Experiment:
+    start, _, moving = line.key.partition("/")[2].partition("/")
+    changes: dict[str, Any] = {"dynamic": moving or None}
+    if smoke:
+        return tiny(f"erk/{start}", every=3, **changes)
+    return start_of(f"erk/{start}", *place.key.split("/"), 0.1, **changes)

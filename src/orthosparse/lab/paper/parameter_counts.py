@@ -1,0 +1,44 @@
+"""How many weights the sparse networks keep."""
+
+from typing import Any
+
+from orthosparse.lab.experiments import Experiment, ParameterCount
+from orthosparse.lab.paper._book import Book
+from orthosparse.lab.paper._names import CONTEMPORARY, DATA, MODELS
+from orthosparse.lab.paper._rendered import Column, Line, Measured, Rendered
+from orthosparse.lab.paper._tables import table_of
+
+TITLE = "Parameters of the sparse networks"
+SEEDS = (1,)
+_COLUMNS = [Column("parameters", "all"), Column("prunable", "prunable"), Column("kept", "kept")]
+_NOTES = ["The paper rounds and counts kept weights only; biases and normalisation, always dense, are not among them."]
+
+
+def experiments(*, smoke: bool = False) -> list[Experiment]:
+    """Return a count for each network."""
+    return list(_all(smoke).values())
+
+
+def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
+    """Return the counts."""
+    book, found = Book(rows), _all(smoke)
+
+    def measure(line: Line, column: Column) -> Measured:
+        return book.measured(found[line.key], column.key)
+
+    lines = [_line(*key.split("/"), experiment.described()["density"]) for key, experiment in found.items()]
+    heads = ("network", "density")
+    table = table_of(TITLE, _COLUMNS, lines, measure, item="parameter_counts", heads=heads, better=None, digits=0)
+    return Rendered(tables=[table], notes=_NOTES)
+
+
+def _all(smoke: bool) -> dict[str, Experiment]:
+    shallow = [(model, data, 0.1) for model, data in CONTEMPORARY[:5]]
+    deep = [("mlp1000", "mnist", 0.125), ("cnn1000", "cifar10", 0.125)]
+    asked = [("resnet32", "cifar10", 0.1)] if smoke else shallow + deep
+    return {f"{model}/{data}": ParameterCount(model, data, density) for model, data, density in asked}
+
+
+def _line(model: str, data: str, density: float) -> Line:
+    heads = (f"{MODELS[model]} ({DATA[data]})", f"{density:.1%}")
+    return Line(f"{model}/{data}", heads, model=MODELS[model])

@@ -1,0 +1,90 @@
+"""Mean rank of Base, AI and EOI over the density distributions, from the rows of the contemporary networks."""
+
+from statistics import fmean
+from typing import Any
+
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.paper import _contemporary
+from orthosparse.lab.paper._book import Book
+from orthosparse.lab.paper._names import CONTEMPORARY, INITS, METHODS, SEEDS
+from orthosparse.lab.paper._rendered import Cell, Column, Line, Number, Rendered, Table
+from orthosparse.lab.paper._tables import summary
+from orthosparse.lab.paper.numbers import number
+
+__all__ = ["SEEDS", "TITLE", "experiments", "render"]
+
+TITLE = "Mean rank of the starts (1 is best), density 10 %"
+_COLUMNS = _contemporary.columns_of(CONTEMPORARY)
+_LINES = [Line(init, (label,), method=label) for init, label in INITS.items()]
+
+
+def experiments(*, smoke: bool = False) -> list[Experiment]:
+    """Return the sparse trainings of the contemporary networks: this item has none of its own."""
+    found = _contemporary.experiments(_COLUMNS, 0.1, smoke=smoke)
+    return [experiment for experiment in found if experiment.given().get("density", 1.0) < 1]
+
+
+def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
+    """Return the mean ranks; a distribution counts once all three starts have a row."""
+    book = Book(rows)
+    columns = [_column(book, place, smoke) for place in _COLUMNS]
+    table = Table(
+        title=TITLE,
+        heads=("start",),
+        columns=tuple(_COLUMNS),
+        lines=tuple(_LINES),
+        cells=tuple(tuple(column[index] for column in columns) for index in range(len(_LINES))),
+        caption="The paper shows a bar chart; its ranks here are computed from its table of accuracies.",
+    )
+    return Rendered(tables=[table], notes=[_verdict(columns[0])])
+
+
+def ranks_of(means: dict[str, float]) -> dict[str, float]:
+    """Return the rank of each name, the largest mean first; equal means share the mean of their places.
+
+    Example:
+        >>> ranks_of({"base": 1.0, "ai": 2.0, "eoi": 2.0})
+        {'base': 3.0, 'ai': 1.5, 'eoi': 1.5}
+    """
+    ordered = sorted(means.values(), reverse=True)
+    places = {mean: [place for place, other in enumerate(ordered, 1) if other == mean] for mean in ordered}
+    return {name: fmean(places[mean]) for name, mean in means.items()}
+
+
+def _column(book: Book, place: Column, smoke: bool) -> list[Cell]:
+    papers, ours, notes = [], [], set()
+    for method in METHODS:
+        paper: dict[str, Number | None] = {}
+        own: dict[str, Number | None] = {}
+        for init in INITS:
+            line = Line(f"{method}/{init}", ())
+            paper[init] = number("contemporary", line.key, place.key)
+            experiment = _contemporary.choose(line, place, density=0.1, smoke=smoke)
+            measured = None if experiment is None else book.accuracy(experiment)
+            own[init] = None if measured is None else summary(measured.values)
+            notes |= {measured.note} if measured is not None and measured.note else set()
+        papers += _ranked(paper)
+        ours += _ranked(own)
+    note = "; ".join([f"{len(ours)} of {len(METHODS)} distributions"] * bool(ours) + sorted(notes))
+    return [Cell(_mean(papers, init), _mean(ours, init), len(ours), note) for init in INITS]
+
+
+def _ranked(means: dict[str, Number | None]) -> list[dict[str, float]]:
+    whole = {name: mean[0] for name, mean in means.items() if mean is not None}
+    return [ranks_of(whole)] if len(whole) == len(means) else []
+
+
+def _mean(ranks: list[dict[str, float]], init: str) -> Number | None:
+    return (fmean(each[init] for each in ranks), None) if ranks else None
+
+
+def _verdict(cells: list[Cell]) -> str:
+    """Say in a sentence how EOI stands to Base on ResNet32."""
+    base, _, eoi = cells
+    if base.ours is None or eoi.ours is None:
+        return "ResNet32: not measured yet, so there is nothing to say about EOI and Base."
+    told = "is ahead of" if eoi.ours[0] < base.ours[0] else "is not ahead of"
+    return (
+        f"ResNet32: EOI {told} Base, mean rank {eoi.ours[0]:.2f} against {base.ours[0]:.2f} "
+        f"over {eoi.seeds} distributions."
+    )

@@ -1,0 +1,92 @@
+"""Mean and largest singular value of the input-output Jacobian of a 7-layer MLP, against sparsity."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from orthosparse.lab.experiments import Experiment, Spectrum
+from orthosparse.lab.paper._book import Book
+from orthosparse.lab.paper._curves import DASHES, drawn
+from orthosparse.lab.paper._names import ACTIVATIONS, INITS, METHODS, SEEDS, lines
+from orthosparse.lab.paper._rendered import Column, Figure, Line, Measured, Rendered, Series
+from orthosparse.lab.paper._tables import summary, table_of
+from orthosparse.lab.paper._trainings import unique
+
+__all__ = ["SEEDS", "TITLE", "experiments", "render"]
+
+TITLE = "Singular values of the input-output Jacobian"
+_ROLES = {"linear": "eoi", "tanh": "base", "hardtanh": "ai", "relu": "sao"}
+_DENSITIES = (0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_ORDER = ("uniform", "erk", "snip", "grasp", "synflow")
+_STATISTICS = {"mean": "mean singular value", "max": "largest singular value"}
+_TOP = 2.5  # of the paper's axis
+_TABLE = 0.05
+
+_NOTES = [
+    "The paper shows curves without numbers: ours stand alone. Axes end at 2.5 as in the paper.",
+    "10 singular values for each of the 128 images of the first training batch; seeds are averaged. SNIP and GraSP "
+    "follow their definitions. SynFlow goes with linear and ReLU only.",
+]
+
+
+def experiments(*, smoke: bool = False) -> list[Experiment]:
+    """Return a spectrum for each distribution, activation, density and start."""
+    return unique(experiment for *_, experiment in _all(smoke))
+
+
+def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
+    """Return both figures for each distribution, and the means at one density."""
+    book = Book(rows)
+    figures = [
+        Figure(f"{METHODS[name]}: {words}", "sparsity", words, _series(book, name, statistic, smoke), top=_TOP)
+        for name in _ORDER
+        for statistic, words in _STATISTICS.items()
+    ]
+    density = 0.5 if smoke else _TABLE
+    found = {(f"{d}/{s}", a): each for d, a, p, s, each in _all(smoke) if p == density}
+
+    def measure(line: Line, column: Column) -> Measured | None:
+        experiment = found.get((line.key, column.key))
+        return None if experiment is None else book.measured(experiment, "mean")
+
+    columns = [Column(name, ACTIVATIONS[name]) for name in _ROLES]
+    methods = {name: METHODS[name] for name in _ORDER}
+    title = f"Mean singular value at density {density:g}"
+    table = table_of(title, columns, lines(methods), measure, better=None, digits=3)
+    return Rendered(tables=[table], figures=[figure for figure in figures if figure.series], notes=_NOTES)
+
+
+def _all(smoke: bool) -> Iterator[tuple[str, str, float, str, Experiment]]:
+    names = ("erk", "synflow") if smoke else _ORDER
+    activations = ("tanh", "relu") if smoke else tuple(_ROLES)
+    for name, activation, density, scheme in product(names, activations, (0.5,) if smoke else _DENSITIES, INITS):
+        if name != "synflow" or activation in ("linear", "relu"):
+            yield name, activation, density, scheme, _spectrum(activation, name, scheme, density, smoke)
+
+
+def _spectrum(activation: str, name: str, scheme: str, density: float, smoke: bool) -> Spectrum:
+    if not smoke:
+        return Spectrum(activation, name, scheme, density)
+    small: dict[str, Any] = {"data": "digits", "samples": 8, "model_options": {"depth": 3, "width": 16}}
+    return Spectrum(activation, name, scheme, density, iterations=20, **small)
+
+
+def _series(book: Book, name: str, statistic: str, smoke: bool) -> tuple[Series, ...]:
+    points: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for distribution, activation, density, scheme, experiment in _all(smoke):
+        mean = summary(book.measured(experiment, statistic).values) if distribution == name else None
+        if mean is not None:
+            points.setdefault((activation, scheme), []).append((1 - density, mean[0]))
+    return drawn(
+        [
+            Series(
+                f"{ACTIVATIONS[activation]} {INITS[scheme]}",
+                [x for x, _ in sorted(found)],
+                [y for _, y in sorted(found)],
+                _ROLES[activation],
+                DASHES[scheme],
+                method=METHODS[name],
+            )
+            for (activation, scheme), found in points.items()
+        ]
+    )
