@@ -90,3 +90,10 @@ def test_an_unknown_name_is_refused_before_anything_runs():
 def test_the_price_grows_with_the_epochs():
     assert digits(epochs=4).cost() > digits(epochs=2).cost()
     assert Training("cnn1000", "cifar10").cost() > Training("resnet32", "cifar10").cost()
+
+
+def test_the_label_names_the_start_also_where_it_is_the_usual_one():
+    assert Training("resnet32", "cifar10", 0.1, epochs=3).label() == (
+        "training resnet32 cifar10 density=0.1 erk eoi epochs=3"
+    )
+    assert Training("resnet32", "cifar10", scheme="base").label() == "training resnet32 cifar10"

@@ -40,8 +40,7 @@ class Experiment:
 
     def label(self) -> str:
         """Return the given fields in a few words, for people."""
-        words = (_word(name, value) for name, value in self.given().items())
-        return " ".join([self.kind, *words])
+        return " ".join([self.kind, *words_of(self.given())])
 
     def cost(self) -> float:
         """Return a rough number of seconds that a run takes; measured times correct it."""
@@ -71,6 +70,16 @@ class Experiment:
 
     def __hash__(self) -> int:
         return hash(self.key())
+
+
+def words_of(given: dict[str, Any]) -> list[str]:
+    """Return fields in words.
+
+    Example:
+        >>> words_of({"model": "mlp", "density": 0.1, "epochs": 3, "options": {"iterations": 20}})
+        ['mlp', 'density=0.1', 'epochs=3', 'iterations=20']
+    """
+    return [_word(name, value) for name, value in given.items()]
 
 
 def _default(field: Field[Any]) -> Any:

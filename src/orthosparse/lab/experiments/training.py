@@ -1,11 +1,11 @@
 """Training: one network from one start to its test accuracy, with the curves of its epochs."""
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments._experiment import Experiment, Progress, words_of
 from orthosparse.lab.experiments._start import train_config
 
 # Seconds of one step of 128 images on a fast GPU, and training images: rough, for the estimate alone.
@@ -62,6 +62,13 @@ class Training(Experiment):
         """Return the fields that differ from their defaults and are read."""
         unread = _UNREAD_WHEN_DENSE if self.density == 1 else set()
         return {name: value for name, value in super().given().items() if name not in unread}
+
+    def label(self) -> str:
+        """Return the given fields in a few words, the start among them."""
+        start = {} if self.density == 1 else {"distribution": self.distribution, "scheme": self.scheme}
+        given = self.given() | start
+        order = [field.name for field in fields(self) if field.name in given]
+        return " ".join([self.kind, *words_of({name: given[name] for name in order})])
 
     def config(self) -> Any:
         """Return the TrainConfig.
