@@ -44,7 +44,8 @@ def choose(line: Line, place: Column, *, density: float, smoke: bool) -> Experim
     """Return the training of a cell."""
     if smoke:
         return tiny(line.key, density=2 * density) if line.key in _SMOKE and place.model == "ResNet32" else None
-    return start_of(line.key, *place.key.split("/"), density)
+    model, data = place.key.split("/")
+    return start_of(line.key, model, data, density)
 
 
 def columns_of(networks: tuple[tuple[str, str], ...]) -> list[Column]:

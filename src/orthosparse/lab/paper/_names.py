@@ -49,7 +49,7 @@ def column(model: str, data: str) -> Column:
 
     Example:
         >>> column("resnet32", "cifar10")
-        Column(key='resnet32/cifar10', label='ResNet32 (CIFAR-10)', model='ResNet32')
+        Column(key='resnet32/cifar10', label='ResNet32 (CIFAR-10)', model='ResNet32', digits=None)
     """
     return Column(f"{model}/{data}", f"{MODELS[model]} ({DATA[data]})", MODELS[model])
 

@@ -44,11 +44,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name in the numbers, its heading, and the model that it belongs to."""
+    """A column: its name in the numbers, its heading, the model that it belongs to, digits if not the table's."""
 
     key: str
     label: str
     model: str = ""
+    digits: int | None = None
 
 
 @dataclass(frozen=True)

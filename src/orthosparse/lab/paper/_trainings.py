@@ -23,7 +23,8 @@ def start_of(line: str, model: str, data: str, density: float, **changes: Any) -
     distribution, scheme = line.split("/")
     if distribution == "dense":
         changes = {name: value for name, value in changes.items() if name != "options"}
-        return Training(model, data, **({"dense_init": "default"} if scheme == "base" else {}), **changes)
+        changes |= {"dense_init": "default"} if scheme == "base" else {}
+        return Training(model, data, **changes)
     return Training(model, data, density, distribution, scheme, **changes)
 
 

@@ -23,8 +23,8 @@ _LABELS = {"random": "random angle", "small": "small angle (1 degree)", "large":
 _ROLES = {"random": "eoi", "small": "base", "large": "sao"}
 _FIRST = 20
 _NOTES = [
-    "The paper does not name the distribution of this study; ours is ERK, so that its random angle is the ERK EOI of the "
-    "contemporary networks.",
+    "The paper does not name the distribution of this study; ours is ERK, so that its random angle is the ERK EOI of "
+    "the contemporary networks.",
     "The curves are the first 20 epochs, as in the paper.",
 ]
 

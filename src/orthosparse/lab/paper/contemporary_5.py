@@ -39,4 +39,5 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
 
 
 def _slow(line: Line, column: Column) -> Experiment:
-    return start_of(line.key, *column.key.split("/"), _DENSITY, lr=0.01)
+    model, data = column.key.split("/")
+    return start_of(line.key, model, data, _DENSITY, lr=0.01)

@@ -9,8 +9,8 @@ from orthosparse.lab.paper._rendered import Picture, Rendered
 TITLE = "EOI of a convolution, entry by entry"
 SEEDS = (1,)
 _NOTES = [
-    "4 x 4 kernels of 3 x 3 at density 0.25, H at its square root; dark: non-zero weights, pale: free entries that start "
-    "at zero. The paper's drawings are schematic.",
+    "4 x 4 kernels of 3 x 3 at density 0.25, H at its square root; dark: non-zero weights, pale: free entries that "
+    "start at zero. The paper's drawings are schematic.",
 ]
 
 

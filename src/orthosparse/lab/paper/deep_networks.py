@@ -29,8 +29,8 @@ _BATCHES = {"mnist": 422, "cifar10": 352}  # of 128 in an epoch: the released Gr
 _TINY = {"mlp1000": {"depth": 12, "width": 16}, "cnn1000": {"depth": 8, "width": 8}}
 
 _NOTES = [
-    "The lines of GraSP and SNIP follow their definitions. The second table has them as the released code computes them: "
-    "GraSP keeps the smallest theta * Hg, summed over the whole training set, and SNIP takes logits for "
+    "The lines of GraSP and SNIP follow their definitions. The second table has them as the released code computes "
+    "them: GraSP keeps the smallest theta * Hg, summed over the whole training set, and SNIP takes logits for "
     "log-probabilities. The paper's numbers are the same in both.",
     "SAO: the first and the last layer dense, degree 16 of 128; EOI on the same densities.",
     "AI has 1000 iterations in both networks (the released code; the paper says so for the convolutional one only). "

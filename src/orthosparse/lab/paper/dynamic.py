@@ -52,4 +52,5 @@ def _choose(line: Line, place: Column, *, smoke: bool) -> Experiment:
     changes: dict[str, Any] = {"dynamic": moving or None}
     if smoke:
         return tiny(f"erk/{start}", every=3, **changes)
-    return start_of(f"erk/{start}", *place.key.split("/"), 0.1, **changes)
+    model, data = place.key.split("/")
+    return start_of(f"erk/{start}", model, data, 0.1, **changes)

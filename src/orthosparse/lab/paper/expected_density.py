@@ -30,7 +30,7 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     def measure(line: Line, column: Column) -> Measured:
         return book.measured(found[line.key], column.key)
 
-    columns = [Column("rotations", "rotations"), Column("largest_distance", "largest distance of one draw")]
+    columns = [Column("rotations", "rotations", digits=0), Column("largest_distance", "largest distance of one draw")]
     lines = [Line(size, (f"n = {size}",)) for size in found]
     table = table_of("Expected against drawn", columns, lines, measure, heads=("size",), better=None, digits=4)
     return Rendered(tables=[table], figures=[figure for figure in figures if figure.series], notes=_NOTES)

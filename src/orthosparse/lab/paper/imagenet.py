@@ -18,9 +18,9 @@ _COLUMNS = [column("resnet50", "imagenet"), column("deit3_small", "imagenet")]
 _LINES = lines({"erk": METHODS["erk"]}, {"base": "Base", "eoi": "EOI"})
 _TINY = {"patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2}
 _NOTES = [
-    "The paper has bar charts of top-1 and top-5 without numbers; the text says that EOI adds circa 1 % for DeiT III and "
-    "nothing significant for ResNet50. Ours is top-1.",
-    "DeiT III: density 0.1 in the MLP blocks alone, attention dense; the authors' recipe without repeated augmentation.",
+    "The paper has bar charts of top-1 and top-5 without numbers; its text says that EOI adds circa 1 % for DeiT III "
+    "and nothing significant for ResNet50. Ours is top-1.",
+    "DeiT III: density 0.1 in the MLP blocks, attention dense; its authors' recipe without repeated augmentation.",
 ]
 
 

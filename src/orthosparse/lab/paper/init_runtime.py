@@ -57,7 +57,8 @@ def _seconds(book: Book, line: str, place: Column, metric: str, smoke: bool) -> 
 def _choose(line: Line, place: Column, *, smoke: bool) -> Experiment | None:
     distribution, scheme = line.key.split("/")
     if not smoke:
-        return InitRuntime(*place.key.split("/"), distribution, scheme)
+        model, data = place.key.split("/")
+        return InitRuntime(model, data, distribution, scheme)
     if place.model != "ResNet32" or distribution != "erk":
         return None
     options = {"iterations": 20} if scheme == "ai" else {}

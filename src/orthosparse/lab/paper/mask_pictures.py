@@ -26,9 +26,9 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     def measure(line: Line, column: Column) -> Measured:
         return book.measured(found[line.key], column.key)
 
-    columns = [Column("count", "active entries"), Column("orthogonality", "||A'A - I||")]
+    columns = [Column("count", "active entries", digits=0), Column("orthogonality", "||A'A - I||")]
     lines = [Line(name, (label,), method=label) for name, label in _SCHEMES.items()]
-    table = table_of("The matrices", columns, lines, measure, heads=("scheme",), better=None, digits=8)
+    table = table_of("The matrices", columns, lines, measure, heads=("scheme",), better=None, digits=2)
     return Rendered(tables=[table], pictures=pictures, notes=_NOTES)
 
 

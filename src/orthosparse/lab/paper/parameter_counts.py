@@ -26,7 +26,7 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     def measure(line: Line, column: Column) -> Measured:
         return book.measured(found[line.key], column.key)
 
-    lines = [_line(*key.split("/"), experiment.described()["density"]) for key, experiment in found.items()]
+    lines = [_line(key, experiment.described()["density"]) for key, experiment in found.items()]
     heads = ("network", "density")
     table = table_of(TITLE, _COLUMNS, lines, measure, item="parameter_counts", heads=heads, better=None, digits=0)
     return Rendered(tables=[table], notes=_NOTES)
@@ -39,6 +39,6 @@ def _all(smoke: bool) -> dict[str, Experiment]:
     return {f"{model}/{data}": ParameterCount(model, data, density) for model, data, density in asked}
 
 
-def _line(model: str, data: str, density: float) -> Line:
-    heads = (f"{MODELS[model]} ({DATA[data]})", f"{density:.1%}")
-    return Line(f"{model}/{data}", heads, model=MODELS[model])
+def _line(key: str, density: float) -> Line:
+    model, data = key.split("/")
+    return Line(key, (f"{MODELS[model]} ({DATA[data]})", f"{density:.1%}"), model=MODELS[model])
