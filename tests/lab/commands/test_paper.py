@@ -152,4 +152,4 @@ def test_report_is_given_all_rows(paper, capsys):
     assert cli.main(["paper", "run", "densities"]) == 0
     assert cli.main(["paper", "report", "--out", "page.md", "--format", "md"]) == 0
     ((count, out, options),) = paper
-    assert (count, str(out), options) == (4, "page.md", {"format": "md"})
+    assert (count, str(out), options) == (4, "page.md", {"format": "md", "smoke": False})

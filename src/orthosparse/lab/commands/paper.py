@@ -91,6 +91,7 @@ def run(
 def report(
     out: Annotated[Path, typer.Option(help="The file to write.")],
     format: Annotated[str, typer.Option("--format", help="html, md, csv or tex.")] = "html",  # noqa: A002 - its name
+    smoke: Annotated[bool, typer.Option("--smoke", help="Of the tiny versions.")] = False,
     store: Stored = _STORE,
 ) -> None:
     """Write every item with the paper's numbers and ours side by side."""
@@ -100,7 +101,7 @@ def report(
     if not store.exists():
         raise FileNotFoundError(f"store: {store} is not there; `orthosparse paper run` or `paper merge` makes it")
     rows = Store(store).rows()
-    write_report(rows, out, format=format)
+    write_report(rows, out, format=format, smoke=smoke)
     typer.echo(f"{len(rows)} rows in {out}")
 
 
