@@ -14,22 +14,11 @@ import torch
 from torch import Tensor
 
 from orthosparse import _givens_kernel, _givens_plan, _givens_python
-from orthosparse._givens_density import expected_density, expected_rotations
+from orthosparse._givens_density import expected_density as expected_density
+from orthosparse._givens_density import expected_rotations as expected_rotations
 from orthosparse._givens_task import ROTATIONS, Task, check_at_least, check_count, check_dtype, make_task
 from orthosparse.randomness import draw_seed
 from orthosparse.registry import lookup
-
-__all__ = [
-    "counts_after",
-    "expected_density",
-    "expected_rotations",
-    "has_kernel",
-    "partial",
-    "rotate",
-    "sample",
-    "sample_batch",
-    "sample_csr",
-]
 
 
 class Law(TypedDict, total=False):
