@@ -1,5 +1,4 @@
 import math
-import time
 
 import pytest
 import torch
@@ -145,18 +144,3 @@ def test_weights_that_are_not_finite_are_refused_by_layer(generator):
 def test_bad_options_are_refused(options, error):
     with pytest.raises(error, match=f"^{next(iter(options))}: expected"):
         ai(nn.Linear(2, 2), {"weight": torch.ones(2, 2, dtype=torch.bool)}, **options)
-
-
-def test_batching_takes_at_most_a_third_of_the_plain_loop(generator):
-    # The layers of a CIFAR ResNet-32, 40 iterations of each: processor time, as the machine may be shared.
-    widths = [(16, 16)] * 10 + [(16, 32)] + [(32, 32)] * 9 + [(32, 64)] + [(64, 64)] * 9
-    model = random_model(*[nn.Conv2d(*width, 3, bias=False) for width in widths], generator=generator)
-    masks = masks_of(model, 0.1, generator)
-    starts = [(module.weight.detach().clone(), masks[str(i)]) for i, module in enumerate(model)]
-    begin = time.process_time()
-    ai(model, masks, iterations=40)
-    ours = time.process_time() - begin
-    begin = time.process_time()
-    for start, mask in starts:
-        descended(start.flatten(1), mask.flatten(1).float(), 1.0, 40)
-    assert ours < (time.process_time() - begin) / 3
