@@ -66,7 +66,7 @@ def test_an_address_where_nobody_listens_is_an_error_at_once(toys):
 def test_an_address_that_listens_but_does_not_answer_is_an_error_in_time():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-            with (
+        with (
             pytest.raises(ConnectionError, match=f"no Ray cluster answers at {address} .*within 3 s"),
             _cluster.connected(address, None, patience=3.0),
         ):
