@@ -16,6 +16,7 @@ class Chapter:
 
     Attributes:
         done, pairs: pairs (experiment, seed) with a row, and all of them.
+        shorter: rows with another number of epochs than asked for.
         machines: where the rows come from, and the time they took together.
     """
 
@@ -25,7 +26,14 @@ class Chapter:
     rows: list[Row]
     done: int
     pairs: int
+    shorter: int
     machines: str
+
+    @property
+    def state(self) -> str:
+        """How much of it is measured."""
+        others = f", {self.shorter} more with another number of epochs" if self.shorter else ""
+        return f"{self.done} of {self.pairs} pairs{others}"
 
 
 def chapters_of(items: Mapping[str, ModuleType], rows: Iterable[Row], *, smoke: bool = False) -> list[Chapter]:
@@ -46,6 +54,7 @@ def _chapter(name: str, item: ModuleType, rows: list[tuple[str, Row]], smoke: bo
         rows=own,
         done=done,
         pairs=len(keys) * len(item.SEEDS),
+        shorter=sum(row["key"] not in keys for row in own),
         machines=_machines(own),
     )
 

@@ -14,8 +14,8 @@ from orthosparse.lab.paper._words import NO_CELL, difference_text, digits_of, nu
 from orthosparse.lab.rendering.theme import css_variables
 
 
-def html(chapters: Sequence[Chapter], rows: Iterable[Row]) -> str:
-    """Return the page; everything but the figures' own markup is escaped."""
+def html(chapters: Sequence[Chapter], rows: Iterable[Row], warning: str = "") -> str:
+    """Return the page; everything but the figures' own markup is escaped. A warning stands on top."""
     environment = Environment(
         loader=ChoiceLoader(
             [PackageLoader("orthosparse.lab.paper", "."), PackageLoader("orthosparse.lab.rendering", ".")]
@@ -27,6 +27,7 @@ def html(chapters: Sequence[Chapter], rows: Iterable[Row]) -> str:
     )
     return environment.get_template("report.html.jinja").render(
         chapters=chapters,
+        warning=warning,
         models=_names(chapters, "model"),
         methods=_names(chapters, "method"),
         runs=Markup(runs_json(rows)),  # escaped by its maker

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from matplotlib.ticker import LogLocator, MaxNLocator
+from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 
 from orthosparse.lab.paper._rendered import Figure, Picture, Series
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 440.0, 260.0, 56.0, 12.0, 10.0, 40.0
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 440.0, 260.0, 66.0, 12.0, 10.0, 40.0
 _HOVERED, _DOTTED = 60, 24  # points of a curve that answer the pointer, and up to which each has a dot
 
 
@@ -28,9 +28,12 @@ class _Axis:
         return self.begin + (value - low) / (high - low) * (self.end - self.begin)
 
     def ticks(self) -> list[float]:
-        locator = LogLocator(numticks=6) if self.log else MaxNLocator(5)
+        decades = self._within(LogLocator(numticks=6)) if self.log else []
+        return decades if len(decades) > 1 else self._within(MaxNLocator(5))
+
+    def _within(self, locator: Locator) -> list[float]:
         found = [float(tick) for tick in locator.tick_values(self.low, self.high)]
-        return [tick for tick in found if self.low <= tick <= self.high * (1 + 1e-9)]
+        return [tick for tick in found if self.low <= tick <= self.high * (1 + 1e-9) and (tick > 0 or not self.log)]
 
 
 def figure_svg(figure: Figure) -> str:

@@ -74,8 +74,8 @@ def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Ca
                 means[place] = round(value[0], 2)
         for place, mean in means.items():
             block = [other for where, other in means.items() if lines[where].block == lines[place].block]
-            if mean != better(block):
+            if len(block) < 2 or mean != better(block):  # nothing is best alone
                 continue
             mark = "column" if mean == better(means.values()) else "block"
-            name = "paper_mark" if side == "paper" else "our_mark"
-            cells[place][index] = replace(cells[place][index], **{name: mark})
+            cell = cells[place][index]
+            cells[place][index] = replace(cell, paper_mark=mark) if side == "paper" else replace(cell, our_mark=mark)

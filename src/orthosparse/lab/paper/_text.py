@@ -11,11 +11,11 @@ from orthosparse.lab.paper._words import NO_CELL, NOT_MEASURED, difference_text,
 _CSV = ["item", "table", "line", "column", "paper_mean", "paper_std", "our_mean", "our_std", "seeds", "difference"]
 
 
-def markdown(chapters: Sequence[Chapter]) -> str:
+def markdown(chapters: Sequence[Chapter], warning: str = "") -> str:
     """Return every item as a section; the best of a block is bold, the best of a column bold and italic."""
-    parts = ["# The paper, item by item", ""]
+    parts = ["# The paper, item by item", ""] + [f"**{warning}**", ""] * bool(warning)
     for chapter in chapters:
-        parts += [f"## {chapter.title}", "", f"`{chapter.name}`: {_state(chapter)}", ""]
+        parts += [f"## {chapter.title}", "", f"`{chapter.name}`: {chapter.state} measured; {chapter.machines}.", ""]
         for table in chapter.rendered.tables:
             parts += [f"### {table.title}", "", *_markdown_table(table), ""]
             parts += [table.caption, ""] if table.caption else []
@@ -47,10 +47,6 @@ def latex(chapters: Sequence[Chapter]) -> str:
         for table in chapter.rendered.tables:
             parts += [f"% {chapter.name}: {_escaped(table.title)}", *_latex_table(table), ""]
     return "\n".join(parts)
-
-
-def _state(chapter: Chapter) -> str:
-    return f"{chapter.done} of {chapter.pairs} pairs measured; {chapter.machines}."
 
 
 def _markdown_table(table: Table) -> Iterator[str]:

@@ -15,10 +15,10 @@ def start_of(line: str, model: str, data: str, density: float, **changes: Any) -
     """Return the training of a line ``distribution/scheme``; ``dense/base`` has the framework's own weights.
 
     Example:
-        >>> start_of("erk/eoi", "resnet32", "cifar10", 0.1).label()
-        'training resnet32 cifar10 density=0.1'
-        >>> start_of("dense/base", "resnet32", "cifar10", 0.1).label()
-        'training resnet32 cifar10 default'
+        >>> start_of("snip/ai", "resnet32", "cifar10", 0.1).key()
+        '{"data":"cifar10","density":0.1,"distribution":"snip","kind":"training","model":"resnet32","scheme":"ai"}'
+        >>> start_of("dense/base", "resnet32", "cifar10", 0.1).key()
+        '{"data":"cifar10","dense_init":"default","kind":"training","model":"resnet32"}'
     """
     distribution, scheme = line.split("/")
     if distribution == "dense":

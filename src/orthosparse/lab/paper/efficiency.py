@@ -56,7 +56,7 @@ def _one(method: str, size: int, density: float, smoke: bool) -> Efficiency:
 
 
 def _sizes(smoke: bool) -> tuple[int, ...]:
-    return (16, 32) if smoke else _SIZES
+    return (48, 80) if smoke else _SIZES
 
 
 def _densities(smoke: bool) -> tuple[float, ...]:
@@ -64,7 +64,7 @@ def _densities(smoke: bool) -> tuple[float, ...]:
 
 
 def _size(smoke: bool) -> int:
-    return 32 if smoke else _SIZE
+    return 48 if smoke else _SIZE
 
 
 def _value(book: Book, method: str, size: int, density: float, metric: str, smoke: bool) -> list[float]:

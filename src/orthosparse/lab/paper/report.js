@@ -13,9 +13,10 @@ function filter() {
     const columns = [...box.querySelectorAll("thead tr:first-child th[data-model]")];
     box.classList.toggle("off", gone(columns) || gone([...box.querySelectorAll("tbody tr")]));
   }
-  for (const figure of document.querySelectorAll("figure:not([data-model])")) {
+  for (const figure of document.querySelectorAll("section > .charts > figure")) {
     const curves = [...figure.querySelectorAll("g[data-method]")].filter((curve) => curve.dataset.method);
-    figure.classList.toggle("off", gone(curves));
+    if (gone(curves)) figure.classList.add("off");
+    else if (!figure.dataset.model) figure.classList.remove("off");
   }
 }
 

@@ -1,0 +1,43 @@
+"""Ranks by hand."""
+
+import pytest
+
+from lab.paper.rows import row_of
+from orthosparse.lab.paper import ranks
+
+STARTS = ("base", "ai", "eoi")
+
+
+def rows_of(means):
+    """Rows of ResNet32: a test accuracy for each (distribution, scheme)."""
+    found = {
+        (each.distribution, each.scheme): each
+        for each in ranks.experiments()
+        if (each.model, each.data) == ("resnet32", "cifar10")
+    }
+    return [row_of(found[place], test_accuracy=mean) for place, mean in means.items()]
+
+
+def column_of(rendered):
+    return [cells[0] for cells in rendered.tables[0].cells]
+
+
+def test_the_papers_ranks_follow_from_its_table():
+    base, ai, eoi = column_of(ranks.render([]))
+    # ERK 3 2 1, GraSP 3 2 1, SNIP 2 3 1, SynFlow 3 2 1, Uniform 2 3 1
+    assert (base.paper[0], ai.paper[0], eoi.paper[0]) == pytest.approx((13 / 5, 12 / 5, 1))
+
+
+def test_a_distribution_counts_once_all_starts_have_a_row():
+    means = {("erk", "base"): 0.7, ("erk", "ai"): 0.8, ("erk", "eoi"): 0.9, ("snip", "base"): 0.99}
+    rendered = ranks.render(rows_of(means))
+    assert [cell.ours for cell in column_of(rendered)] == [(3.0, None), (2.0, None), (1.0, None)]
+    assert column_of(rendered)[0].note == "1 of 5 distributions"
+    assert rendered.notes == ["ResNet32: EOI is ahead of Base, mean rank 1.00 against 3.00 over 1 distributions."]
+
+
+def test_it_says_so_when_eoi_is_not_ahead():
+    rendered = ranks.render(rows_of({("erk", "base"): 0.9, ("erk", "ai"): 0.8, ("erk", "eoi"): 0.9}))
+    assert [cell.ours[0] for cell in column_of(rendered)] == [1.5, 3.0, 1.5]
+    assert "EOI is not ahead of Base" in rendered.notes[0]
+    assert "not measured" in ranks.render([]).notes[0]

@@ -1,0 +1,53 @@
+"""Cells by hand: means, deviations, differences, marks."""
+
+import pytest
+
+from orthosparse.lab.paper._names import lines
+from orthosparse.lab.paper._rendered import Column, Line, Measured
+from orthosparse.lab.paper._tables import table_of
+
+COLUMN = Column("resnet32/cifar10", "ResNet32")
+
+
+def test_cells_hold_mean_deviation_seeds_and_difference():
+    def measure(line, column):
+        return Measured([89.0, 91.0], "a note") if line.key == "erk/eoi" else Measured()
+
+    table = table_of("title", [COLUMN], lines(), measure, item="contemporary")
+    by_line = {line.key: cells[0] for line, cells in zip(table.lines, table.cells, strict=True)}
+    eoi, base = by_line["erk/eoi"], by_line["erk/base"]
+    assert eoi.ours == (90.0, pytest.approx(2**0.5))
+    assert (eoi.seeds, eoi.note, eoi.paper) == (2, "a note", (89.79, 0.38))
+    assert eoi.difference == pytest.approx(0.21)
+    assert (base.ours, base.seeds, base.difference) == (None, 0, None)
+    assert base.paper == (89.49, 0.27)
+
+
+def test_marks_are_those_of_the_paper_for_resnet32():
+    table = table_of("title", [COLUMN], lines(), lambda line, column: Measured(), item="contemporary")
+    marks = {line.key: cells[0].paper_mark for line, cells in zip(table.lines, table.cells, strict=True)}
+    assert {key for key, mark in marks.items() if mark} == {
+        f"{name}/eoi" for name in ("erk", "grasp", "snip", "synflow", "uniform")
+    }
+    assert [key for key, mark in marks.items() if mark == "column"] == ["erk/eoi"]
+
+
+def test_ties_share_the_mark_dense_lines_have_none_and_nothing_is_best_alone():
+    asked = [
+        Line("a", ("a",), block="x"),
+        Line("b", ("b",), block="x"),
+        Line("c", ("c",), block="y"),
+        Line("d", ("d",), block="x", ranked=False),
+    ]
+    values = {"a": 2.0, "b": 2.0, "c": 5.0, "d": 9.0}
+    table = table_of("title", [Column("k", "k")], asked, lambda line, column: Measured([values[line.key]]))
+    assert [cells[0].our_mark for cells in table.cells] == ["block", "block", "", ""]
+    lowest = table_of("title", [Column("k", "k")], asked, lambda line, column: Measured([values[line.key]]), better=min)
+    assert [cells[0].our_mark for cells in lowest.cells] == ["column", "column", "", ""]
+
+
+def test_a_cell_that_does_not_exist_keeps_the_papers_number():
+    table = table_of("title", [COLUMN], lines(), lambda line, column: None, item="contemporary")
+    cell = table.cells[0][0]
+    assert not cell.exists
+    assert cell.paper == (89.49, 0.27)
