@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from orthosparse import init
-from orthosparse.isometry import singular_values
+from orthosparse.isometry import effective_density, gradient_flow, singular_values
 from orthosparse.masking import attach
 from orthosparse.orthogonality import singular_values_of
 
@@ -110,6 +110,15 @@ def test_nothing_is_left_behind(training, method):
     assert x.grad is None
     assert torch.equal(x, given)
     assert not any(m._forward_hooks for m in model.modules())
+
+
+def test_recurrent_layers_keep_their_own_tensors():
+    model, x = nn.LSTM(4, 5), randn(3, 2, 4)
+    singular_values(model, x, output=0)
+    effective_density(model, x, output=0)
+    gradient_flow(model, lambda out, y: out[0].square().sum(), (x, None))
+    assert all(tensor is getattr(model, name) for name, tensor in model.named_parameters())
+    assert all(a is b for a, b in zip(model._flat_weights, model.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("name", ["0.0", "0.1", "0.2", "0.4"])

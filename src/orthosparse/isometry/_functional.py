@@ -15,6 +15,8 @@ from orthosparse.layers import unwrapped
 
 Output: TypeAlias = Callable[[Any], Tensor] | str | int
 
+_CACHES = {"_flat_weights", "_flat_weight_refs"}  # where recurrent layers keep the tensors they ran with last
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
@@ -75,17 +77,25 @@ def frozen_state(model: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def untraced(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Differentiate, twice if need be, whatever the surroundings; put the random states back in the end."""
-    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    """Differentiate, twice if need be, whatever the surroundings; put random states and caches back in the end."""
+    recurrent = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    caches = [
+        (vars(module), {key: list(vars(module)[key]) for key in _CACHES & set(vars(module))}) for module in recurrent
+    ]
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
-        stack.enter_context(torch.random.fork_rng([] if device.type == "cpu" else [device]))
+        kind = "cuda" if device.type == "cpu" else device.type
+        stack.enter_context(torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=kind))
         # The fused attention kernels have no second derivative, and cuDNN's recurrent ones none in eval mode.
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         if recurrent and device.type == "cuda":
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-        yield
+        try:
+            yield
+        finally:
+            for attributes, cache in caches:
+                attributes.update(cache)
 
 
 class _Seen:
