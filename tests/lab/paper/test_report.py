@@ -110,10 +110,10 @@ def test_markdown_and_latex_hold_the_tables(rows):
     assert r"12.5 \%" in tex
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_no_rows_make_a_report_too(format, tmp_path):
-    out = tmp_path / "deep" / f"report.{format}"
-    write_report([], out, format=format)
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_rows_make_a_report_too(name, tmp_path):
+    out = tmp_path / "deep" / f"report.{name}"
+    write_report([], out, format=name)
     assert out.read_text(encoding="utf-8").strip()
 
 
@@ -137,7 +137,7 @@ def test_the_tiny_versions_say_what_they_are(tiny_rows):
 
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
-def test_the_page_loads_filters_and_draws_runs_without_errors(rows, tiny_rows, tmp_path):
+def test_the_page_loads_filters_and_draws_runs_without_errors(rows, tmp_path):
     probe = """<script>
     const box = (id) => document.querySelector("#" + id + " .compared");
     const seen = (element) => element.offsetParent !== null;
@@ -147,7 +147,8 @@ def test_the_page_loads_filters_and_draws_runs_without_errors(rows, tiny_rows, t
     choose("method", "GraSP");
     told.lines = [...box("contemporary").querySelectorAll("tbody tr")].filter(seen).length;
     choose("model", "ResNet32");
-    told.columns = [...box("contemporary").querySelectorAll("thead tr:first-child th")].filter(seen).map((th) => th.textContent);
+    const heads = [...box("contemporary").querySelectorAll("thead tr:first-child th")];
+    told.columns = heads.filter(seen).map((th) => th.textContent);
     told.deep = seen(box("deep_networks"));
     choose("model", ""); choose("method", "");
     told.after = [...box("contemporary").querySelectorAll("tbody tr")].filter(seen).length;
