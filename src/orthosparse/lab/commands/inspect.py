@@ -128,7 +128,7 @@ def _print_tables(lead: str, advice: Any, found: list[Any], path: Path) -> None:
     )
     to.print(f"Singular values: {how}.", soft_wrap=True)
     to.print(advice.text, soft_wrap=True)
-    for line in [*(found[-1].report.warnings if found[-1].report else []), *found[-1].notes]:
+    for line in found[-1].report.warnings:
         to.print(f"warning: {line}", soft_wrap=True)
     to.print(f"Page: {path}", soft_wrap=True)
 

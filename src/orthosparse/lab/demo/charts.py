@@ -25,7 +25,7 @@ def mask_and_spectra(samples: Sequence[Sample]) -> Figure:
     with styled():
         figure = Figure(figsize=(9.4, 3.9), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[0.75, 1])
-        left.imshow(~first.mask, cmap="gray", interpolation="nearest")
+        left.imshow(~first.mask.numpy(), cmap="gray", interpolation="nearest")
         left.set_title(f"mask, {len(first.mask)} x {len(first.mask)} at density {first.density:.3g}", fontsize=10)
         left.set(xticks=[], yticks=[])
         left.grid(visible=False)
@@ -38,7 +38,7 @@ def _draw_spectra(axes: Axes, samples: Sequence[Sample]) -> None:
         # The spectra of the two orthogonal ones coincide: a thin line on a wide one shows both.
         width = 6 if sample.role == "dense" else 1.8
         axes.plot(
-            sample.singular_values,
+            sample.singular_values.numpy(),
             color=light(sample.role),
             linewidth=width,
             label=_LABELS[sample.role],

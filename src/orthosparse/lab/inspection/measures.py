@@ -36,20 +36,14 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was found of one start; layers by name, in the model's order.
-
-    Attributes:
-        effective: None where the model has an operation that paths cannot be followed through; `notes` says which.
-        notes: what could not be measured, in words.
-    """
+    """What was found of one start; layers by name, in the model's order. The dense one has no report."""
 
     name: str
     report: orthosparse.Report | None
     spectrum: isometry.Spectrum
     orthogonality: dict[str, isometry.LayerScore]
-    effective: isometry.EffectiveDensity | None
+    effective: isometry.EffectiveDensity
     flow: isometry.GradientFlow
-    notes: tuple[str, ...] = ()
 
     @property
     def density(self) -> float:
@@ -57,9 +51,9 @@ class Measured:
         return 1.0 if self.report is None else self.report.density
 
     @property
-    def dead_units(self) -> int | None:
-        """Outputs of layers that no live path leads through; None where paths could not be followed."""
-        return None if self.effective is None else sum(paths.dead_outputs for paths in self.effective.layers.values())
+    def dead_units(self) -> int:
+        """Outputs of layers that no live path leads through."""
+        return sum(paths.dead_outputs for paths in self.effective.layers.values())
 
 
 def measure(
@@ -71,15 +65,13 @@ def measure(
         output: picks the logits out of what the model returns; None where it returns them.
     """
     few, layers = batch[0][: effort.samples], orthosparse.find_layers(start.model)
-    effective, notes = _effective(start.model, few[:1], output)
     return Measured(
         start.name,
         start.report,
         _spectrum(start.model, few, output, effort, seed),
         isometry.orthogonality_score(start.model, few, layers=layers, gain=gain),
-        effective,
+        isometry.effective_density(start.model, few[:1], output=output),
         isometry.gradient_flow(start.model, loss_of(output), batch, layers=layers),
-        notes,
     )
 
 
@@ -94,7 +86,7 @@ def plain(measured: Measured) -> dict[str, Any]:
     shared = ("mean", "std", "max", "min", "error", "mean_error", "products", "exact")
     return {
         "density": measured.density,
-        "effective_density": None if effective is None else effective.total,
+        "effective_density": effective.total,
         "dead_units": measured.dead_units,
         "singular_values": {name: getattr(spectrum, name) for name in shared} | {"values": spectrum.values.tolist()},
         "gradient_norm": flow.norm,
@@ -105,14 +97,13 @@ def plain(measured: Measured) -> dict[str, Any]:
                 "orthogonality": score.score,
                 "note": score.note,
                 "gradient_norm": flow.norms.get(name),
-                "effective_density": None if effective is None else effective.layers[name].effective,
-                "dead_inputs": None if effective is None else effective.layers[name].dead_inputs,
-                "dead_outputs": None if effective is None else effective.layers[name].dead_outputs,
+                "effective_density": effective.layers[name].effective,
+                "dead_inputs": effective.layers[name].dead_inputs,
+                "dead_outputs": effective.layers[name].dead_outputs,
             }
             for name, score in measured.orthogonality.items()
         },
         "report": None if measured.report is None else measured.report.to_dict(),
-        "notes": list(measured.notes),
     }
 
 
@@ -131,12 +122,3 @@ def _spectrum(model: nn.Module, images: Tensor, output: Pick | None, effort: Eff
         tolerance=effort.tolerance,
         generator=derive(seed, "probes"),
     )
-
-
-def _effective(
-    model: nn.Module, image: Tensor, output: Pick | None
-) -> tuple[isometry.EffectiveDensity | None, tuple[str, ...]]:
-    try:
-        return isometry.effective_density(model, image, output=output), ()
-    except (ValueError, TypeError, NotImplementedError) as error:
-        return None, (f"live paths could not be followed: {error}",)

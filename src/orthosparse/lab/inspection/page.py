@@ -56,5 +56,4 @@ def _profiles(found: Sequence[Measured]) -> list[Chart]:
 
 def _warnings(found: Sequence[Measured]) -> str:
     report = found[-1].report
-    lines = [*(report.warnings if report is not None else []), *found[-1].notes]
-    return " ".join(f"{line}." for line in lines)
+    return " ".join(f"{line}." for line in report.warnings) if report is not None else ""

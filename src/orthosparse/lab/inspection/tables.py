@@ -41,13 +41,13 @@ def by_layer(found: Sequence[Measured], *, most: int | None = None, folded: str 
 
 
 def _summary_row(found: Measured) -> list[str]:
-    spectrum, effective = found.spectrum, found.effective
+    spectrum = found.spectrum
     about = "" if spectrum.exact else f" ± {spectrum.mean_error:.1g}"
     return [
         LABELS[found.name],
         f"{found.density:.4f}",
-        "-" if effective is None else f"{effective.total:.4f}",
-        "-" if found.dead_units is None else f"{found.dead_units:,}",
+        f"{found.effective.total:.4f}",
+        f"{found.dead_units:,}",
         f"{spectrum.mean:.3g}{about}",
         f"{spectrum.max:.4g}",
         f"{'' if spectrum.exact else '≤ '}{spectrum.min:.3g}",
@@ -60,15 +60,15 @@ def _summary_row(found: Measured) -> list[str]:
 def _layer_row(name: str, found: Sequence[Measured]) -> list[str]:
     asked = found[-1]
     row = None if asked.report is None else next((row for row in asked.report.rows if row.layer == name), None)
-    paths = None if asked.effective is None else asked.effective.layers.get(name)
+    paths = asked.effective.layers[name]
     notes = [asked.orthogonality[name].note if row is None else row.note, "" if row is not None else "left dense"]
     return [
         name,
         "" if row is None else "x".join(map(str, row.shape)),
         "" if row is None else f"{row.got:,}",
         "" if row is None else f"{row.got / row.numel:.4f}",
-        "-" if paths is None else f"{paths.dead_inputs}",
-        "-" if paths is None else f"{paths.dead_outputs}",
+        f"{paths.dead_inputs}",
+        f"{paths.dead_outputs}",
         *(f"{each.orthogonality[name].score:.1e}" for each in found),
         *(f"{each.flow.norms.get(name, float('nan')):.1e}" for each in found),
         "; ".join(filter(None, notes)),

@@ -1,0 +1,60 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import orthosparse
+from orthosparse.lab.inspection import Effort, Plan, Start, measure, plain, starts
+from orthosparse.lab.inspection.measures import loss_of
+
+
+def test_the_asked_scheme_is_orthogonal_and_base_is_not(found):
+    dense, base, eoi = found
+    assert max(score.score for score in dense.orthogonality.values()) < 1e-5
+    assert max(score.score for score in eoi.orthogonality.values()) < 1e-5
+    assert max(score.score for score in base.orthogonality.values()) > 1
+    assert base.spectrum.mean < 1e-3 < eoi.spectrum.mean
+
+
+def test_singular_values_are_those_of_torchs_own_jacobian(network):
+    target, inputs = network
+    start = Start("dense", target.model.eval(), None)
+    batch = (inputs.images, inputs.labels)
+    spectrum = measure(start, batch, gain=1.0, output=None, effort=Effort(samples=2), seed=0).spectrum
+    for image, values in zip(inputs.images, spectrum.values, strict=False):
+        jacobian = torch.func.jacrev(lambda x: target.model(x.unsqueeze(0))[0])(image)
+        torch.testing.assert_close(values, torch.linalg.svdvals(jacobian.flatten(1).detach()), atol=1e-5, rtol=1e-4)
+    assert spectrum.shape == (2, 5)
+
+
+def test_gradients_are_those_of_the_loss(network):
+    target, inputs = network
+    model = nn.Sequential(target.model).eval()
+    (start, *_) = starts(model, Plan(kind="default"), (inputs.images, inputs.labels), loss=loss_of(None), seed=0)
+    measured = measure(start, (inputs.images, inputs.labels), gain=1.0, output=None, effort=Effort(samples=1), seed=0)
+    loss = cross_entropy(start.model(inputs.images), inputs.labels)
+    (gradient,) = torch.autograd.grad(loss, start.model[0].fc3.weight)
+    assert measured.flow.norms["0.fc3"] == pytest.approx(float(gradient.norm()), rel=1e-4)
+    assert measured.flow.loss == pytest.approx(float(loss.detach()), rel=1e-5)
+
+
+def test_a_large_jacobian_is_measured_without_having_it_whole(generator):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(600, 600, bias=False)).eval()
+    orthosparse.init.orthogonal_(model[1].weight, gain=2.0, generator=generator)
+    batch = (torch.randn(2, 600, generator=generator), torch.zeros(2, dtype=torch.long))
+    measured = measure(Start("dense", model, None), batch, gain=2.0, output=None, effort=Effort(samples=1), seed=0)
+    assert not measured.spectrum.exact
+    assert measured.spectrum.max == pytest.approx(2, rel=1e-3)
+    assert measured.spectrum.mean == pytest.approx(2, rel=1e-2)
+    assert measured.orthogonality["1"].score < 1e-4
+
+
+def test_all_findings_are_plain_values(found):
+    facts = json.loads(json.dumps({each.name: plain(each) for each in found}))
+    assert facts["eoi"]["density"] == pytest.approx(0.05, abs=1e-3)
+    assert facts["eoi"]["report"]["scheme"] == "eoi"
+    assert facts["dense"]["report"] is None
+    assert set(facts["base"]["layers"]) == {f"fc{index}" for index in range(1, 8)}
+    assert len(facts["base"]["singular_values"]["values"]) == 4
