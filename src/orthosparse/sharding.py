@@ -66,6 +66,8 @@ def is_managed_elsewhere(model: nn.Module, place: tuple[nn.Module, str], paramet
 
 def hand_over(model: nn.Module, old: tuple[nn.Module, str], new: tuple[nn.Module, str]) -> None:
     """Tell FSDP2, where it manages the parameter at `old`, to gather it into `new` from now on."""
+    if not any(getattr(module, "_is_fsdp_managed_module", False) for module, _ in (old, new)):
+        return  # without a look at every module of the model, for every layer
     for record in _records(model):
         places = [new if place == old else place for place in _places(record)]
         record.module, record.param_name = places[0]
