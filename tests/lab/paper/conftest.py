@@ -1,19 +1,29 @@
-"""The tiny version of every item, run once for all tests."""
-
-from functools import cache
+"""The tiny version of every item, run once by the command for all tests."""
 
 import pytest
 
-from orthosparse.lab.pairs import Pair, perform
+from orthosparse.lab import cli
 from orthosparse.lab.paper import ITEMS
-
-
-@cache
-def performed(experiment):
-    return perform(Pair(experiment, 1), device="cpu")
+from orthosparse.lab.results import Store
 
 
 @pytest.fixture(scope="session")
-def tiny_rows():
+def tiny_run(tmp_path_factory):
+    """Return the exit status of `paper run --smoke` over all items, and the file with its rows."""
+    store = tmp_path_factory.mktemp("paper") / "results.sqlite"
+    options = ["--smoke", "--seeds", "1", "--device", "cpu", "--store", str(store)]
+    return cli.main(["paper", "run", *ITEMS, *options]), store
+
+
+@pytest.fixture(scope="session")
+def tiny_rows(tiny_run):
     """Return a function from the name of an item to the rows of its tiny version."""
-    return lambda name: [performed(experiment) for experiment in ITEMS[name].experiments(smoke=True)]
+    store = Store(tiny_run[1])
+
+    def rows(name):
+        keys = [experiment.key() for experiment in ITEMS[name].experiments(smoke=True)]
+        found = store.rows(keys=keys)
+        assert len(found) == len(keys)
+        return found
+
+    return rows

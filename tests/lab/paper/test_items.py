@@ -38,10 +38,14 @@ def test_every_item_is_a_file_of_its_name():
     assert [Path(item.__file__).stem for item in ITEMS.values()] == NAMES
 
 
+def test_the_command_runs_the_tiny_version_of_every_item(tiny_run):
+    status, _ = tiny_run
+    assert status == 0
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_the_tiny_version_runs_and_renders(name, tiny_rows):
-    rows = tiny_rows(name)
-    rendered = ITEMS[name].render(rows, smoke=True)
+def test_the_rows_of_the_tiny_version_render(name, tiny_rows):
+    rendered = ITEMS[name].render(tiny_rows(name), smoke=True)
     assert isinstance(rendered, Rendered)
     cells = cells_of(rendered)
     assert any(cell.ours is not None for cell in cells) or rendered.pictures

@@ -79,3 +79,27 @@ def test_the_transformer_is_sparse_in_its_mlp_blocks_alone():
         model = MODELS["deit3_small"](classes=1000, in_shape=(3, 224, 224))
     found = list(find_layers(model, exclude=NOT_MLP))
     assert found == [f"blocks.{block}.mlp.{name}" for block in range(12) for name in ("fc1", "fc2")]
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "key"),
+    [
+        ("contemporary", 0, '{"data":"cifar10","density":0.1,"kind":"training","model":"resnet32","scheme":"base"}'),
+        ("contemporary", 2, '{"data":"cifar10","density":0.1,"kind":"training","model":"resnet32"}'),
+        ("contemporary", 16, '{"data":"cifar10","kind":"training","model":"resnet32"}'),
+        ("efficiency", 0, '{"density":0.0625,"kind":"efficiency","method":"eoi","size":16}'),
+        (
+            "singular_values",
+            1,
+            '{"activation":"linear","density":0.03,"distribution":"uniform","kind":"spectrum","scheme":"ai"}',
+        ),
+        (
+            "deep_networks",
+            1,
+            '{"data":"mnist","density":0.125,"kind":"training","model":"mlp1000","options":{"iterations":1000},'
+            '"scheme":"ai"}',
+        ),
+    ],
+)
+def test_keys_of_committed_rows_stay(name, index, key):
+    assert ITEMS[name].experiments()[index].key() == key

@@ -1,0 +1,34 @@
+"""The figure of efficiency, by hand."""
+
+import pytest
+
+from lab.paper.rows import row_of
+from orthosparse.lab.experiments import Efficiency
+from orthosparse.lab.paper import efficiency
+
+
+def test_times_ratios_and_the_cost_model_stand_where_they_belong():
+    rows = [
+        row_of(Efficiency("eoi", 16, 0.0625), 1, seconds=0.001, orthogonality=1e-7),
+        row_of(Efficiency("eoi", 16, 0.0625), 2, seconds=0.003, orthogonality=1e-7),
+        row_of(Efficiency("ai", 16, 0.0625), 1, seconds=8.0, orthogonality=2.0),
+        row_of(Efficiency("released-cost-model", 16, 0.0625), 1, modelled_seconds=0.001),
+    ]
+    rendered = efficiency.render(rows)
+    by_size = rendered.tables[0]
+    first = {line.key: cells[0] for line, cells in zip(by_size.lines, by_size.cells, strict=True)}
+    assert first["eoi"].ours == (pytest.approx(2.0), pytest.approx(2**0.5))
+    assert first["ai"].ours == (8000.0, None)
+    assert first["sao"].ours is None
+    assert first["released-cost-model"].ours == (1.0, None)
+    assert "AI takes 4,000.0 to 4,000.0 times as long as EOI; longer in 1 of the 1 measured places" in rendered.notes[0]
+    assert "longer in 0 of the 1" in rendered.notes[1]
+    orthogonality, time = rendered.figures[:2]
+    assert [series.label for series in orthogonality.series] == ["EOI", "AI"]
+    assert [(list(series.xs), list(series.ys)) for series in time.series if series.label == "AI"] == [([16.0], [8.0])]
+
+
+def test_every_size_and_density_of_the_paper_is_there():
+    places = {(each.size, each.density) for each in efficiency.experiments()}
+    assert {size for size, density in places if density == 0.0625} == {16, 32, 64, 128, 256, 512, 1024, 2048}
+    assert {method.method for method in efficiency.experiments()} == {"eoi", "sao", "ai", "released-cost-model"}
