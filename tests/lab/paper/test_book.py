@@ -24,6 +24,11 @@ def test_shorter_runs_stand_in_and_are_named():
     assert measured.note == "20 epochs instead of 200"
 
 
+def test_the_recipes_own_number_of_epochs_may_be_given():
+    measured = Book([row_of(Training("resnet32", "cifar10", 0.1, epochs=200), test_accuracy=0.7)]).accuracy(EXPERIMENT)
+    assert (len(measured.values), measured.note) == (1, "")
+
+
 def test_the_right_number_of_epochs_comes_first():
     rows = [row_of(SHORT, test_accuracy=0.7), row_of(EXPERIMENT, test_accuracy=0.9)]
     assert Book(rows).accuracy(EXPERIMENT).values == pytest.approx([90])

@@ -32,6 +32,13 @@ def test_marks_are_those_of_the_paper_for_resnet32():
     assert [key for key, mark in marks.items() if mark == "column"] == ["erk/eoi"]
 
 
+def test_where_the_paper_marks_a_smaller_mean_the_larger_one_is_marked():
+    column = Column("efficientnet_b0/tiny_imagenet", "EfficientNet")
+    table = table_of("title", [column], lines(), lambda line, column: Measured(), item="contemporary")
+    marks = {line.key: cells[0].paper_mark for line, cells in zip(table.lines, table.cells, strict=True)}
+    assert (marks["synflow/base"], marks["synflow/ai"]) == ("column", "")
+
+
 def test_ties_share_the_mark_dense_lines_have_none_and_nothing_is_best_alone():
     asked = [
         Line("a", ("a",), block="x"),

@@ -42,8 +42,8 @@ class Book:
         near = self._near.get(family(experiment.key()))
         if not near:
             return [], ""
-        epochs = max(near)
-        return near[epochs], f"{epochs} epochs instead of {experiment.described()['epochs']}"
+        epochs, asked = max(near), experiment.described()["epochs"]
+        return near[epochs], "" if epochs == asked else f"{epochs} epochs instead of {asked}"
 
     def measured(self, experiment: Experiment, value: str | Callable[[Row], float | None]) -> Measured:
         """Return a metric of every seed; runs without it (diverged) are counted in the note."""
