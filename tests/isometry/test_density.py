@@ -110,10 +110,15 @@ def test_a_thousand_layers_neither_overflow_nor_vanish():
         reaching = (mask & reaching.unsqueeze(1)).any(0)
 
 
-def test_a_thin_stream_beside_thick_ones_is_live():
-    """One unit a layer that is fed by 30 others and feeds only the next: its share of all paths is 30^-300."""
+@pytest.mark.parametrize("feeds", [False, True])
+def test_a_thin_stream_beside_thick_ones_is_live(feeds):
+    """One unit a layer that all 30 others feed and that feeds only the next one, or the other way round.
+
+    Its share of all paths is 30^-300 at one end.
+    """
     mask = torch.ones(31, 31, dtype=torch.bool)
-    mask[:-1, -1] = False
+    mask[:-1, -1] = feeds
+    mask[-1, :-1] = not feeds
     model = nn.Sequential(*[nn.Linear(31, 31) for _ in range(300)])
     found = effective_density(model, torch.ones(1, 31), masks={str(i): mask for i in range(300)})
     assert found.total == found.density
@@ -156,6 +161,38 @@ def test_a_constant_unit_carries_no_path():
     model = nn.Sequential(nn.Linear(2, 2), nn.Sigmoid(), nn.Linear(2, 1))
     masks = {"0": torch.tensor([[True, True], [False, False]]), "2": torch.ones(1, 2, dtype=torch.bool)}
     assert effective_density(model, torch.ones(1, 2), masks=masks).layers["2"].live.tolist() == [[True, False]]
+
+
+@pytest.mark.parametrize(
+    ("norm", "open_"), [(nn.LayerNorm(2), True), (nn.RMSNorm(2), False), (nn.BatchNorm1d(2), True)]
+)
+def test_a_normalization_with_a_shift_keeps_an_empty_gate_open(norm, open_):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.gate, self.norm = nn.Linear(2, 2), nn.Linear(2, 2, bias=False), norm
+
+        def forward(self, x):
+            return self.body(x) * self.norm(self.gate(x))
+
+    masks = {"gate": torch.zeros(2, 2, dtype=torch.bool)}
+    assert effective_density(Model(), torch.ones(1, 2), masks=masks).layers["body"].effective == open_
+
+
+def test_a_factor_that_never_changes_is_no_path():
+    """A weight between a constant unit and a gate scales a path, but none leads through it."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.hidden, self.gate = nn.Linear(2, 2), nn.Linear(2, 2, bias=False)
+
+        def forward(self, x):
+            return x * self.gate(torch.sigmoid(self.hidden(x)))
+
+    masks = {"hidden": torch.tensor([[True, True], [False, False]]), "gate": torch.ones(2, 2, dtype=torch.bool)}
+    found = effective_density(Model(), torch.ones(1, 2), masks=masks).layers["gate"].live
+    assert found.tolist() == [[True, False], [True, False]]
 
 
 def zeros_in(masks, name, rows):

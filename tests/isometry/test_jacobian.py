@@ -91,6 +91,18 @@ def test_samples_that_interact_are_noticed_in_any_direction():
     torch.testing.assert_close(singular_values(Next(), x).values, expected)
 
 
+@pytest.mark.parametrize(("reader", "read"), [(0, 1), (1, 0), (0, 2), (2, 0)])
+def test_one_sample_that_reads_another_is_enough(reader, read):
+    class Reads(nn.Module):
+        def forward(self, x):
+            return torch.stack([x[i] * (x[read] if i == reader else 2.0) for i in range(3)])
+
+    x = randn(3, 4, dtype=torch.float64)
+    expected = torch.full((3, 4), 2.0, dtype=torch.float64)
+    expected[reader] = x[read].abs().sort(descending=True).values
+    torch.testing.assert_close(singular_values(Reads(), x).values, expected)
+
+
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("method", ["exact", "matrix_free"])
 def test_nothing_is_left_behind(training, method):
@@ -245,6 +257,16 @@ def test_a_value_that_occurs_often_is_listed_often(generator):
     torch.testing.assert_close(free.values, torch.tensor([[3.0, 3.0, 1.0, 1.0, 1.0]]), rtol=1e-5, atol=0)
     assert free.mean == pytest.approx(1 + 4 / 600, abs=3 * free.mean_error)
     assert free.products <= 2 * 3 * 8 + 32
+
+
+def test_a_space_that_closes_is_opened_again(generator):
+    """Rank 1: after the first block every new vector is zero up to rounding, or exactly."""
+    model, (u, v) = nn.Linear(24, 20, bias=False).double(), (randn(20, seed=1), randn(24, seed=2))
+    with torch.no_grad():
+        model.weight.copy_(3 * torch.outer(u / u.norm(), v / v.norm()).double())
+    free = singular_values(model, randn(1, 24).double(), method="matrix_free", k=20, probes=2, generator=generator)
+    torch.testing.assert_close(free.values[0], torch.tensor([3.0, *[0.0] * 19]).double(), rtol=1e-6, atol=1e-7)
+    assert free.mean == pytest.approx(3 / 20)
 
 
 @pytest.mark.parametrize("method", ["exact", "matrix_free"])

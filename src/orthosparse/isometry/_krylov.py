@@ -23,7 +23,7 @@ Product = Callable[[Tensor], Tensor]  # [number, batch, side] -> [number, batch,
 _SETTLED = 3e-3  # relative width of the quadrature's enclosure of the mean that ends the search
 _OTHERS = 4  # vectors per probe whose |M u|^2 alone is measured
 _SMALL = 512  # a side of which all values are found, as sampling their mean would take as many products
-_TINY = 100  # times machine epsilon: what is left of a vector that lay in the basis already
+_TINY = 100  # times machine epsilon: squares below it are rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ def ritz(
     def draw(number: int) -> Tensor:  # on the CPU, so that every device sees the same vectors
         return torch.randn(len(like), side, number, generator=generator, dtype=torch.float64).to(like)
 
-    first = block = _orthonormal(draw(probes), like.new_zeros(len(like), side, 0), draw)
+    first = block = _orthonormal(draw(probes), like.new_zeros(len(like), side, 0))
     basis = images = block[:, :, :0]
     for _ in range(steps):
         image = backward(forward(block.permute(2, 0, 1))).permute(1, 2, 0)
@@ -133,10 +133,10 @@ def ritz(
         found = _rayleigh_ritz(basis, images, probes=probes, inner=inner)
         if found.complete or _is_enough(found, count, tolerance):
             break
-        block = _orthonormal(image[:, :, : side - basis.shape[2]], basis, draw)
+        block = _orthonormal(image[:, :, : side - basis.shape[2]], basis)
     if found.complete:
         return found
-    others = _orthonormal(draw(min(_OTHERS * probes, side - probes)), first, draw)
+    others = _orthonormal(draw(min(_OTHERS * probes, side - probes)), first)
     more = forward(others.permute(2, 0, 1)).square().sum(2).mT
     return replace(found, squares=torch.cat([found.squares, more], 1))
 
@@ -182,19 +182,16 @@ def _radau(projected: Tensor, inner: int, eps: float) -> Tensor:
     return diagonal
 
 
-def _orthonormal(vectors: Tensor, basis: Tensor, draw: Callable[[int], Tensor]) -> Tensor:
-    """Make `vectors` [batch, side, number] orthonormal, to `basis` too; random ones take the place of dependent ones.
+def _orthonormal(vectors: Tensor, basis: Tensor) -> Tensor:
+    """Make `vectors` [batch, side, number] orthonormal, to each other and to `basis`.
 
-    Where a vector lies in the basis up to rounding, the space has closed (an isometry's does so at once). A random
-    vector then opens a new one, which is how values that occur several times are found several times.
+    Where one lies in the basis up to rounding, the space has closed (an isometry's does so at once). What is left of it
+    is then noise, which opens a new space: that is how values that occur several times are found several times. The
+    third round makes that noise orthogonal.
     """
     vectors = _unit(vectors)
-    for attempt in range(3):
-        vectors, triangle = torch.linalg.qr(vectors - basis @ (basis.mT @ vectors))
-        if attempt == 0:
-            left = triangle.diagonal(dim1=1, dim2=2).abs()
-            lost = left <= _TINY * torch.finfo(left.dtype).eps
-            vectors = torch.where(lost.unsqueeze(1), _unit(draw(vectors.shape[2])), vectors)
+    for _ in range(3):
+        vectors = torch.linalg.qr(vectors - basis @ (basis.mT @ vectors)).Q
     return vectors
 
 
