@@ -1,0 +1,48 @@
+"""Result lines of `orthosparse train`, as the rows that the same experiment has in a store."""
+
+import json
+from dataclasses import fields
+from typing import Any
+
+
+def is_training(line: dict[str, Any]) -> bool:
+    """Whether a line is what `orthosparse train` writes at the end of a run."""
+    return {"config", "seed", "test_accuracy", "epochs"} <= line.keys()
+
+
+def row_of(line: dict[str, Any]) -> dict[str, Any]:
+    """Return the row: nothing is measured anew, and everything the line knows of its making stays.
+
+    Raises:
+        ValueError: the run had settings that no Training can name.
+    """
+    from orthosparse.lab.experiments.training import Training
+
+    settings: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in line["config"].items()}
+    changed = _changes(settings["model"], settings.pop("recipe"))
+    known = {field.name for field in fields(Training)}
+    experiment = Training(**{name: v for name, v in {**settings, **changed}.items() if name in known})
+    if json.loads(json.dumps(experiment.config().settings())) != line["config"]:
+        raise ValueError(f"a training of {settings['model']} with settings that no experiment can name")
+    history = line["epochs"]
+    tested = {name: line[name] for name in ("test_accuracy", "test_loss", "density", "parameters")}
+    times = {"epochs": len(history), "train_seconds": line["seconds"], "resumed_seconds": 0.0}
+    return {
+        "key": experiment.key(),
+        "seed": line["seed"],
+        "kind": experiment.kind,
+        "fields": experiment.described(),
+        "metrics": {"diverged": False, **tested, **times},
+        "curves": {name: [epoch[name] for epoch in history] for name in history[0] if name != "epoch"},
+        **{name: line[name] for name in ("commit", "versions", "device")},
+        "wall_s": line["seconds"],
+        "time": line["date"],
+    }
+
+
+def _changes(model: str, recipe: dict[str, Any]) -> dict[str, Any]:
+    """The values of a recipe that differ from the model's own."""
+    from orthosparse.lab.training import recipe_for
+
+    own = vars(recipe_for(model))
+    return {name: value for name, value in recipe.items() if value != own[name]}

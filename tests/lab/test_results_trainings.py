@@ -1,0 +1,46 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from orthosparse.lab._results_text import read_text
+from orthosparse.lab._results_trainings import row_of
+from orthosparse.lab.experiments.training import Training
+
+COMMITTED = Path(__file__).parents[2] / "results" / "train_resnet32_cifar10.jsonl"
+LINES = [json.loads(line) for line in COMMITTED.read_text().splitlines()]
+
+
+def test_results_of_the_train_command_become_the_rows_of_their_experiments():
+    rows, problems = read_text(COMMITTED)
+    assert problems == []
+    start = {"model": "resnet32", "data": "cifar10", "density": 0.1, "distribution": "erk"}
+    expected = [Training(**start, scheme="base"), Training(**start), Training(**start, scheme="base", dynamic="rigl")]
+    assert [row["key"] for row in rows] == [experiment.key() for experiment in expected]
+    for row, line in zip(rows, LINES, strict=True):
+        assert row["metrics"]["test_accuracy"] == line["test_accuracy"]
+        assert row["commit"] == line["commit"]
+        assert len(row["curves"]["validation_accuracy"]) == 200
+
+
+def test_a_changed_value_of_the_recipe_is_part_of_the_key():
+    line = json.loads(json.dumps(LINES[0]))
+    line["config"]["recipe"]["lr"] = 0.01
+    assert row_of(line)["key"] == Training("resnet32", "cifar10", density=0.1, scheme="base", lr=0.01).key()
+
+
+def test_settings_that_no_experiment_can_name_are_refused():
+    line = json.loads(json.dumps(LINES[0]))
+    line["config"]["recipe"]["gamma"] = 0.2
+    with pytest.raises(ValueError, match="settings that no experiment can name"):
+        row_of(line)
+
+
+def test_a_torn_line_is_left_out_and_named(tmp_path):
+    whole = COMMITTED.read_text().splitlines()
+    path = tmp_path / "results.jsonl"
+    path.write_text("\n".join([whole[0], whole[1][:500], whole[2]]))
+    rows, problems = read_text(path)
+    assert len(rows) == 2
+    assert len(problems) == 1
+    assert "line 2" in problems[0]
