@@ -1,0 +1,62 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from orthosparse.lab.cli import main
+
+
+def test_a_built_in_model_on_data_gives_tables_and_a_page(tmp_path, capsys):
+    arguments = ["--data", "digits", "--density", "0.2", "--activation", "tanh", "--out", str(tmp_path)]
+    assert main(["inspect", "mlp", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "8 training samples of digits" in printed
+    assert all(f"fc{index}" in printed for index in range(1, 8))
+    assert all(start in printed for start in ("dense", "base", "EOI"))
+    assert "Tanh: critical at gain 1.0247" in printed
+    page = (tmp_path / "mlp.html").read_text()
+    assert "://" not in page
+    assert page.count("<svg") == 3
+
+
+def test_a_function_of_a_file_gives_json_and_nothing_else(tmp_path, capsys):
+    (tmp_path / "nets.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.body = nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())\n"
+        "        self.head = nn.Linear(8 * 16, 6)\n"
+        "    def forward(self, x):\n"
+        "        return x, self.head(self.body(x))\n"
+    )
+    given = ["--input", "2x4x4", "--output", "1", "--scheme", "base", "--density", "0.5", "--exclude", "head"]
+    assert main(["inspect", f"{tmp_path}/nets.py:Net", *given, "--json", "--double", "--out", str(tmp_path)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert set(facts["starts"]) == {"dense", "base"}
+    assert facts["starts"]["base"]["density"] == 0.5
+    assert len(facts["starts"]["base"]["singular_values"]["values"][0]) == 6
+    assert "Gaussian" in facts["inputs"]
+    assert facts["activation"] == "ReLU"
+    assert not facts["critical_point"]["isometry"]
+    assert Path(facts["page"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "model: expected one of cnn1000"),
+        (["mlp", "--density", "2"], "density: expected"),
+        (["mlp", "--scheme", "magic"], "scheme: expected one of"),
+        (["mlp", "--mode", "sleep"], "mode: expected one of calibrated, eval, train"),
+        (["mlp", "--input", "big"], "input: expected sides such as 3x224x224"),
+        (["mlp", "--data", "mnist", "--root", "/nowhere"], "orthosparse data mnist --root /nowhere"),
+        (["mlp", "--option", "x"], "option: expected NAME=VALUE"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(tmp_path, capsys, arguments, message):
+    assert main(["inspect", *arguments, "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,26 @@
+from pathlib import Path
+
+from orthosparse.lab.cli import main
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def test_one_command_gives_rows_and_pictures_and_the_same_again_computes_nothing(tmp_path, capsys):
+    arguments = ["spectra", "--root", str(FIXTURES), "--out", str(tmp_path), "--limit", "3", "--ai-iterations", "20"]
+    assert main(arguments) == 0
+    assert "3 rows in" in capsys.readouterr().out
+    names = ["singular_values.jsonl", "singular_values.png", "singular_values.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    before = (tmp_path / names[0]).read_text()
+    assert main(arguments) == 0
+    assert (tmp_path / names[0]).read_text() == before
+
+
+def test_missing_data_is_answered_with_the_command_that_brings_it(tmp_path, capsys):
+    assert main(["spectra", "--root", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert f"`orthosparse data mnist --root {tmp_path}`" in capsys.readouterr().err
+
+
+def test_seeds_that_are_none_are_refused(tmp_path, capsys):
+    assert main(["spectra", "--root", str(FIXTURES), "--seeds", "1,b", "--out", str(tmp_path)]) == 2
+    assert "seeds: expected integers with commas between them; got '1,b'" in capsys.readouterr().err

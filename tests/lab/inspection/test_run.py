@@ -1,0 +1,22 @@
+from orthosparse.lab.inspection import Effort, Plan, inspect_model, plain
+
+
+def test_a_seed_decides_what_is_found_and_every_start_is_announced(network, found):
+    target, inputs = network
+    told = []
+    same = inspect_model(target.model, Plan(density=0.05, gain=1.02), inputs, seed=1, announce=told.append)
+    assert told == ["dense", "base", "eoi"]
+    assert [plain(each) for each in same] == [plain(each) for each in found]
+    other = inspect_model(target.model, Plan(density=0.05), inputs, seed=2, effort=Effort(samples=1))
+    assert plain(other[-1])["layers"] != plain(found[-1])["layers"]
+
+
+def test_data_driven_distributions_see_the_inputs(network):
+    target, inputs = network
+    reports = [
+        inspect_model(target.model, Plan(density=0.3, distribution=name), inputs, effort=Effort(samples=1))[-1].report
+        for name in ("snip", "uniform")
+    ]
+    counts = [[row.got for row in report.rows] for report in reports]
+    assert counts[0] != counts[1]
+    assert sum(counts[0]) == sum(counts[1])
