@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from orthosparse.lab.inspection import page_of
 from orthosparse.lab.rendering import html_of
 
@@ -14,3 +16,11 @@ def test_the_page_shows_spectra_orthogonality_and_gradients_of_every_start(found
     assert len(layers.tables[0].rows) == 7
     assert "all of 4 inputs" in starts.charts[0].caption
     assert "Advice." in html_of(page)
+
+
+def test_where_only_the_largest_values_are_known_they_are_shown_by_rank(found):
+    largest = replace(found[0].spectrum, values=found[0].spectrum.values[:1, :3], exact=False)
+    (page,) = [page_of("T", "L", [replace(each, spectrum=largest) for each in found], "", [])]
+    assert page.sections[0].charts[0].title == "Largest singular values"
+    assert page.sections[0].charts[0].caption.endswith("3 of one input.")
+    assert "±" in page.sections[0].tables[0].rows[0][4]

@@ -12,6 +12,7 @@ _INPUT = "Shape of one input, e.g. 3x224x224; the data's or the model's own by d
 _DENSE = "The dense start: conv_orthogonal, delta_orthogonal, orthogonal, or default for the model's own weights."
 _MODE = "calibrated: batch norms hold the statistics of the inputs; eval; train."
 _OUTPUT = "Where the model returns more than its logits: their index, key or attribute."
+_SPECTRUM = "Inputs for the singular values; 4 by default, or 1 where the Jacobian is too large to have whole."
 _ROWS = 60  # layers that a terminal shows
 
 
@@ -33,7 +34,7 @@ def inspect(
     input: Annotated[str | None, typer.Option(help=_INPUT)] = None,  # noqa: A002 - the option's name
     output: Annotated[str | None, typer.Option(help=_OUTPUT)] = None,
     samples: Annotated[int, typer.Option(help="Inputs for gradients, scores and batch norms.")] = 8,
-    spectrum_samples: Annotated[int, typer.Option(help="Inputs for the singular values.")] = 4,
+    spectrum_samples: Annotated[int | None, typer.Option(help=_SPECTRUM)] = None,
     steps: Annotated[int, typer.Option(help="Of Lanczos, where the Jacobian is too large to have whole.")] = 6,
     mode: Annotated[str, typer.Option(help=_MODE)] = "calibrated",
     double: Annotated[bool, typer.Option("--double", help="Compute in float64.")] = False,

@@ -1,5 +1,6 @@
 """Everything that is measured of one start: spectrum, orthogonality, live paths, gradients."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ from orthosparse.lab.inspection.starts import Start
 from orthosparse.randomness import derive
 
 _SMALL = 512  # smaller side of a Jacobian up to which all its singular values are computed
-_LISTED = 8  # of each sample, where they are not
+_LISTED = 4  # of each sample, where they are not
 
 Pick: TypeAlias = Callable[[Any], Tensor]
 
@@ -24,12 +25,13 @@ class Effort:
     """How far the singular values are pursued.
 
     Attributes:
-        samples: inputs whose Jacobian is looked at, of those that are given.
+        samples: inputs whose Jacobian is looked at, of those that are given; None: 4, or 1 where it is too large to
+            have whole.
         probes, steps, tolerance: of the matrix-free method, see `isometry.singular_values`.
     """
 
-    samples: int = 4
-    probes: int = 8
+    samples: int | None = None
+    probes: int = 4
     steps: int = 6
     tolerance: float = 1e-3
 
@@ -64,13 +66,13 @@ def measure(
     Args:
         output: picks the logits out of what the model returns; None where it returns them.
     """
-    few, layers = batch[0][: effort.samples], orthosparse.find_layers(start.model)
+    one, layers = batch[0][:1], orthosparse.find_layers(start.model)
     return Measured(
         start.name,
         start.report,
-        _spectrum(start.model, few, output, effort, seed),
-        isometry.orthogonality_score(start.model, few, layers=layers, gain=gain),
-        isometry.effective_density(start.model, few[:1], output=output),
+        _spectrum(start.model, batch[0], output, effort, seed),
+        isometry.orthogonality_score(start.model, batch[0][:2], layers=layers, gain=gain),
+        isometry.effective_density(start.model, one, output=output),
         isometry.gradient_flow(start.model, loss_of(output), batch, layers=layers),
     )
 
@@ -109,14 +111,14 @@ def plain(measured: Measured) -> dict[str, Any]:
 
 def _spectrum(model: nn.Module, images: Tensor, output: Pick | None, effort: Effort, seed: int) -> isometry.Spectrum:
     with torch.no_grad():
-        logits = model(images[:1]) if not model.training else model(images)
-    outputs = (logits if output is None else output(logits))[0].numel()
-    side = min(images[0].numel(), outputs)
+        result = copy.deepcopy(model).eval()(images[:1])
+    side = min(images[0].numel(), (result if output is None else output(result))[0].numel())
+    small = side <= _SMALL
     return isometry.singular_values(
         model,
-        images,
+        images[: effort.samples or (4 if small else 1)],
         output=output,
-        k=None if side <= _SMALL else min(_LISTED, side),
+        k=None if small else min(_LISTED, side),
         probes=effort.probes,
         steps=effort.steps,
         tolerance=effort.tolerance,

@@ -12,8 +12,11 @@ from orthosparse.lab.rendering import (
     Tile,
     chart_of,
     histograms,
+    lines,
     profiles,
 )
+
+_WIDE = 100.0  # ratio of values from which an axis is logarithmic
 
 
 def page_of(title: str, lead: str, found: Sequence[Measured], advice: str, foot: Sequence[str]) -> Page:
@@ -35,12 +38,16 @@ def page_of(title: str, lead: str, found: Sequence[Measured], advice: str, foot:
 
 
 def _spectra(found: Sequence[Measured]) -> Chart:
+    """All singular values as histograms where they are known, else the largest of the first input by rank."""
+    samples, listed = found[0].spectrum.shape
+    if not all(each.spectrum.exact for each in found):
+        ranks = {each.name: ([*range(1, listed + 1)], each.spectrum[0].tolist()) for each in found}
+        figure = lines(ranks, x="rank", y="singular value", log=True)
+        return chart_of("Largest singular values", figure, f"Of the input-output Jacobian, {listed} of one input.")
     values = {each.name: each.spectrum.values.flatten().tolist() for each in found}
-    positive = [value for listed in values.values() for value in listed if value > 0]
-    wide = bool(positive) and max(positive) > 100 * min(positive)
-    exact = all(each.spectrum.exact for each in found)
-    listed = "all" if exact else f"the {found[0].spectrum.shape[1]} largest"
-    caption = f"Of the input-output Jacobian: {listed} of {found[0].spectrum.shape[0]} inputs."
+    positive = [value for several in values.values() for value in several if value > 0]
+    wide = bool(positive) and max(positive) > _WIDE * min(positive)
+    caption = f"Of the input-output Jacobian, all of {samples} inputs."
     return chart_of("Singular values", histograms(values, x="singular value", log=wide), caption)
 
 
