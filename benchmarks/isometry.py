@@ -52,9 +52,12 @@ def resnet50() -> None:
     print(f"resnet50, 224 pixels, {torch.get_num_threads()} threads, {_gigabytes():.2f} GB before")
     _timed("orthogonality of all layers, dense", lambda: isometry.orthogonality_score(model, x))
     orthosparse.sparsify(model, 0.1, generator=g)
-    top = _timed("largest singular value", lambda: isometry.singular_values(model, x, probes=4, generator=g))
+    top = _timed("largest singular value", lambda: isometry.singular_values(model, x, probes=4, steps=12, generator=g))
     scores = _timed("orthogonality of all layers", lambda: isometry.orthogonality_score(model, x))
-    _timed("singular values through layer1", lambda: isometry.singular_values(model, x, through="layer1", probes=4))
+    _timed(
+        "singular values through layer1",
+        lambda: isometry.singular_values(model, x, through="layer1", probes=4, steps=12),
+    )
     _timed("effective density (64 pixels)", lambda: isometry.effective_density(model, x[:, :, :64, :64]))
     print(top)
     assert isinstance(scores, dict)

@@ -103,7 +103,11 @@ def layer_singular_values(
 def _score(layer: Layer, spatial: tuple[int, ...] | None, gain: float) -> LayerScore:
     weight = layer.weight()
     if layer.kind == "conv":
-        score = orthogonality.orthogonality_score(_kernel(layer), groups=layer.groups, spatial=spatial, gain=gain)
+        kernel = _kernel(layer)
+        # From sides of 2 k - 1 on the size does not matter, and that many frequencies are the fewest.
+        large = spatial is not None and all(n >= 2 * k - 1 for n, k in zip(spatial, kernel.shape[2:], strict=True))
+        size = None if large else spatial
+        score = orthogonality.orthogonality_score(kernel, groups=layer.groups, spatial=size, gain=gain)
     else:
         parts = (matrix for stack in layer.matrices(weight.contiguous()) for matrix in stack[..., 0])
         score = sum(orthogonality.orthogonality_score(part, gain=gain) ** 2 for part in parts) ** 0.5
