@@ -10,13 +10,18 @@ from orthosparse.isometry import gradient_flow
 from orthosparse.masking import attach
 
 
-def model_and_batch(dtype=torch.float64):
-    g = torch.Generator().manual_seed(0)
-    model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.5), nn.Linear(6, 3)).to(dtype)
+def filled(model, generator):
+    model = model.double()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=g, dtype=dtype))
-    return model, (torch.randn(8, 5, generator=g, dtype=dtype), torch.randint(3, (8,), generator=g))
+            parameter.copy_(0.5 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64) + 0.2)
+    return model
+
+
+def model_and_batch():
+    g = torch.Generator().manual_seed(0)
+    model = filled(nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.5), nn.Linear(6, 3)), g)
+    return model, (torch.randn(8, 5, generator=g, dtype=torch.float64), torch.randint(3, (8,), generator=g))
 
 
 def gradients(model, loss, batch):
@@ -50,7 +55,7 @@ def test_norms_are_those_of_backward_before_and_after_a_step(training):
 def test_curvature_is_the_explicit_hessian_between_gradients():
     """A loss of 8 weights, its 8 x 8 Hessian, g^T H g."""
     g = torch.Generator().manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 2, bias=False), nn.Tanh(), nn.Linear(2, 1, bias=False)).double()
+    model = filled(nn.Sequential(nn.Linear(3, 2, bias=False), nn.Tanh(), nn.Linear(2, 1, bias=False)), g)
     x, y = torch.randn(4, 3, generator=g, dtype=torch.float64), torch.randn(4, 1, generator=g, dtype=torch.float64)
 
     def loss_of(flat):

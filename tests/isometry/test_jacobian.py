@@ -300,7 +300,7 @@ def test_chunks_change_nothing(training):
 )
 @pytest.mark.parametrize("chunk", [None, 1])
 def test_every_geometry_has_both_products(layer, chunk, generator):
-    model, x = nn.Sequential(layer, nn.Flatten()).double(), randn(3, 2, 7, 8, dtype=torch.float64)
+    model, x = filled(nn.Sequential(layer, nn.Flatten())).double(), randn(3, 2, 7, 8, dtype=torch.float64)
     for name, buffer in layer.named_buffers():
         buffer.fill_({"running_mean": 0.5, "running_var": 2.0}.get(name, 0))
     expected = by_batch_jacobian(model, x)[:, :2]

@@ -13,6 +13,14 @@ def randn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def filled(model):
+    g = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=g))
+    return model
+
+
 def test_one_weight_is_scored_as_its_room_does():
     weight = randn(6, 4)
     assert orthogonality_score(weight) == orthogonality.orthogonality_score(weight)
@@ -38,8 +46,7 @@ def test_every_layer_of_a_sparse_orthogonal_model_scores_zero(generator):
 
 
 def test_several_matrices_in_one_tensor_add_up():
-    attention = nn.MultiheadAttention(4, 2).double()
-    recurrent = nn.LSTM(3, 4).double()
+    attention, recurrent = filled(nn.MultiheadAttention(4, 2).double()), filled(nn.LSTM(3, 4).double())
     scores = orthogonality_score(nn.ModuleDict({"a": attention, "r": recurrent}))
     for name, weight in (("a.in_proj_weight", attention.in_proj_weight), ("r.weight_hh_l0", recurrent.weight_hh_l0)):
         parts = [orthogonality.orthogonality_score(part) for part in weight.detach().split(4)]
@@ -53,7 +60,7 @@ def test_a_circular_convolution_has_the_values_of_its_explicit_jacobian():
         lambda: nn.Conv2d(2, 4, 3, padding=2, dilation=2, padding_mode="circular", bias=False),
         lambda: nn.Conv2d(4, 4, 3, padding=1, groups=2, padding_mode="circular", bias=False),
     ):
-        model = nn.Sequential(make()).double()
+        model = filled(nn.Sequential(make()).double())
         x = randn(1, model[0].in_channels, 6, 6)
         matrix = torch.autograd.functional.jacobian(model, x).reshape(-1, x.numel())
         spectrum = layer_singular_values(model, x)["0"]
@@ -84,7 +91,7 @@ def test_a_circular_convolution_has_the_values_of_its_explicit_jacobian():
     ],
 )
 def test_the_note_says_what_the_score_leaves_out(layer, note):
-    found = orthogonality_score(nn.Sequential(layer))["0"].note
+    found = orthogonality_score(filled(nn.Sequential(layer)))["0"].note
     assert found.startswith(note.split(".*")[0])
     assert bool(found) == bool(note)
     assert all(part in found for part in note.split(".*"))
