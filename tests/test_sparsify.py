@@ -247,3 +247,38 @@ def _seeded_apart(rank, path):
 
 def test_ranks_seeded_apart_end_with_one_model(tmp_path):
     mp.spawn(_seeded_apart, args=(tmp_path / "store",), nprocs=2)
+
+
+def _sharded(rank, path):
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    for name, scheme in (("mlp", "eoi"), ("cnn", "eoi"), ("cnn", "ai"), ("transformer", "eoi")):
+        alone, before, after = (MODELS[name].make() for _ in range(3))
+        options = {"iterations": 5} if scheme == "ai" else {"bias_std": 0.1}
+
+        def start(model, scheme=scheme, options=options):
+            # The sharded ranks take rank 0's seed; the model alone is given that one.
+            seed = 0 if not hasattr(next(model.parameters()), "placements") else rank
+            return orthosparse.sparsify(
+                model, 0.4, scheme=scheme, generator=torch.Generator().manual_seed(seed), **options
+            )
+
+        start(alone)
+        start(before)
+        fully_shard(before, mesh=mesh)
+        fully_shard(after, mesh=mesh)
+        start(after)
+        for key, value in alone.state_dict().items():
+            for other in (before, after):
+                theirs = other.state_dict()[key]
+                theirs = theirs.full_tensor() if hasattr(theirs, "full_tensor") else theirs
+                assert torch.equal(theirs, value), (name, scheme, key)
+    dist.destroy_process_group()
+
+
+def test_before_or_after_fully_shard_the_weights_are_those_of_one_device(tmp_path):
+    mp.spawn(_sharded, args=(tmp_path / "store",), nprocs=2)
