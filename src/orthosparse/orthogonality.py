@@ -39,7 +39,6 @@ def orthogonality_score(
             where k is the kernel's side: by Parseval it is the distance of the kernel's autocorrelation from a
             delta, and from that size on no lag wraps onto another.
         dtype: of the arithmetic; float32 takes half of the time and adds its own rounding to the score.
-        dtype: what to compute in; float32 is much faster on large layers and good to about 1e-6 times the sides' root.
 
     Example:
         >>> orthogonality_score(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]))
