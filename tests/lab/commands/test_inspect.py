@@ -16,7 +16,7 @@ def test_a_built_in_model_on_data_gives_tables_and_a_page(tmp_path, capsys):
     assert "Tanh: critical at gain 1.0247" in printed
     page = (tmp_path / "mlp.html").read_text()
     assert "://" not in page
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
 
 
 def test_a_function_of_a_file_gives_json_and_nothing_else(tmp_path, capsys):

@@ -11,6 +11,7 @@ def test_the_page_shows_spectra_orthogonality_and_gradients_of_every_start(found
         "Singular values",
         "Distance from orthogonality",
         "Gradient norm",
+        "Effective density",
     ]
     assert all(name in chart.svg for chart in starts.charts for name in ("dense", "base", "EOI"))
     assert len(layers.tables[0].rows) == 7

@@ -73,7 +73,8 @@ def inspect(
         )
     advice = parts.advise(target.model)
     lead = (
-        f"{distribution} at density {density:g} with {scheme}, beside base and the dense start. Seen: {inputs.source}."
+        f"Density {density:g}, distribution {distribution}, scheme {scheme}; beside it base and the dense start. "
+        f"Seen: {inputs.source}."
     )
     foot = foot_of(f"orthosparse inspect {model} --seed {seed}", f"{parts.MODES[mode]}; dense start {dense_init}")
     path = out / f"{re.sub('[^a-zA-Z0-9]+', '-', model).strip('-')}.html"

@@ -54,10 +54,12 @@ def _spectra(found: Sequence[Measured]) -> Chart:
 def _profiles(found: Sequence[Measured]) -> list[Chart]:
     scores = {each.name: [score.score for score in each.orthogonality.values()] for each in found}
     norms = {each.name: [each.flow.norms.get(name, 0.0) for name in each.orthogonality] for each in found}
+    live = {each.name: [paths.effective for paths in each.effective.layers.values()] for each in found}
     depth = "Layers in the order of the model; what is 0 is left out."
     return [
         chart_of("Distance from orthogonality", profiles(scores, y="||A'A - I||"), depth),
         chart_of("Gradient norm", profiles(norms, y="norm"), depth),
+        chart_of("Effective density", profiles(live, y="active weights on a path"), depth),
     ]
 
 

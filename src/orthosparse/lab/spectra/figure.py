@@ -22,7 +22,7 @@ _TITLES = {"uniform": "Uniform", "erk": "ERK", "snip": "SNIP", "grasp": "GraSP",
 _TOPS = {"mean": 1.2, "max": 1.6}  # of the axes: what an isometry needs; values beyond are told in words
 
 
-def render(rows: Iterable[Mapping[str, Any]], path: Path) -> Figure:
+def render(rows: Iterable[Mapping[str, Any]], path: Path, *, dpi: int = 110) -> Figure:
     """Write the figure of `rows` to `path` (its ending says the format), and return it; seeds are averaged."""
     rows = list(rows)
     if not rows:
@@ -41,7 +41,7 @@ def render(rows: Iterable[Mapping[str, Any]], path: Path) -> Figure:
         grid[1, 0].set_ylabel("largest singular value")
         _legend(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
-    save(figure, path)
+    save(figure, path, dpi=dpi)
     return figure
 
 
