@@ -1,4 +1,6 @@
-from orthosparse.lab.inspection import by_layer, summary
+from dataclasses import replace
+
+from orthosparse.lab.inspection import by_layer, remarks, summary
 
 
 def test_the_summary_has_a_row_for_each_start(found):
@@ -21,3 +23,11 @@ def test_the_layers_are_told_in_order_with_what_sparsify_did(found):
 def test_a_long_table_is_cut_in_the_middle(found):
     rows = by_layer(found, most=3).rows
     assert [row[0] for row in rows] == ["fc1", "... 4 more", "fc6", "fc7"]
+
+
+def test_dead_channels_and_layers_without_a_gradient_are_remarked_on(found):
+    assert remarks(found) == found[-1].report.warnings
+    flow = replace(found[0].flow, norms={**found[0].flow.norms, "fc2": 0.0, "fc3": 0.0})
+    first, *others = remarks([replace(found[0], flow=flow), *found[1:]])
+    assert first.startswith("2 layers get no gradient")
+    assert others == found[-1].report.warnings

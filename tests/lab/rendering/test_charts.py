@@ -70,3 +70,10 @@ def test_a_saved_chart_is_the_same_file_twice(tmp_path, ending):
     for name in ("one", "two"):
         charts.save(chart(), tmp_path / f"{name}.{ending}")
     assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
+
+
+def test_a_point_between_two_gaps_is_seen():
+    (axes,) = charts.profiles({"base": [1.0, 0.0] * 40}, y="norm").axes
+    assert axes.get_lines()[0].get_marker() == "o"
+    (axes,) = charts.profiles({"base": [1.0] * 80}, y="norm").axes
+    assert axes.get_lines()[0].get_marker() == ""

@@ -13,7 +13,7 @@ _DENSE = "The dense start: conv_orthogonal, delta_orthogonal, orthogonal, or def
 _MODE = "calibrated: batch norms hold the statistics of the inputs; eval; train."
 _OUTPUT = "Where the model returns more than its logits: their index, key or attribute."
 _SPECTRUM = "Inputs for the singular values; 4 by default, or 1 where the Jacobian is too large to have whole."
-_ROWS = 60  # layers that a terminal shows
+_ROWS, _REMARKS = 60, 8  # layers and warnings that a terminal shows
 
 
 def inspect(
@@ -130,8 +130,11 @@ def _print_tables(lead: str, advice: Any, found: list[Any], path: Path) -> None:
     )
     to.print(f"Singular values: {how}.", soft_wrap=True)
     to.print(advice.text, soft_wrap=True)
-    for line in found[-1].report.warnings:
+    told = parts.remarks(found)
+    for line in told[:_REMARKS]:
         to.print(f"warning: {line}", soft_wrap=True)
+    if len(told) > _REMARKS:
+        to.print(f"warning: {len(told) - _REMARKS} more of this kind on the page")
     to.print(f"Page: {path}", soft_wrap=True)
 
 

@@ -6,7 +6,7 @@ from orthosparse.lab.inspection.measures import Effort, Measured, measure, plain
 from orthosparse.lab.inspection.page import page_of
 from orthosparse.lab.inspection.run import inspect_model, picker
 from orthosparse.lab.inspection.starts import MODES, Plan, Start, prepared, starts
-from orthosparse.lab.inspection.tables import by_layer, summary
+from orthosparse.lab.inspection.tables import by_layer, remarks, summary
 from orthosparse.lab.inspection.targets import Target, outputs_of, parse_shape, resolve
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "picker",
     "plain",
     "prepared",
+    "remarks",
     "resolve",
     "starts",
     "summary",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from orthosparse.lab.inspection.measures import Measured
-from orthosparse.lab.inspection.tables import by_layer, summary
+from orthosparse.lab.inspection.tables import by_layer, remarks, summary
 from orthosparse.lab.rendering import (
     LABELS,
     Chart,
@@ -32,7 +32,11 @@ def page_of(title: str, lead: str, found: Sequence[Measured], advice: str, foot:
     ]
     sections = [
         Section("Starts compared", advice, [summary(found)], [_spectra(found), *_profiles(found)]),
-        Section("Layer by layer", _warnings(found), [by_layer(found, folded=f"{len(found[-1].orthogonality)} layers")]),
+        Section(
+            "Layer by layer",
+            " ".join(f"{line}." for line in remarks(found)),
+            [by_layer(found, folded=f"{len(found[-1].orthogonality)} layers")],
+        ),
     ]
     return Page(title, lead, tiles, sections, foot)
 
@@ -61,8 +65,3 @@ def _profiles(found: Sequence[Measured]) -> list[Chart]:
         chart_of("Gradient norm", profiles(norms, y="norm"), depth),
         chart_of("Effective density", profiles(live, y="active weights on a path"), depth),
     ]
-
-
-def _warnings(found: Sequence[Measured]) -> str:
-    report = found[-1].report
-    return " ".join(f"{line}." for line in report.warnings) if report is not None else ""

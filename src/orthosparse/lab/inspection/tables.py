@@ -40,6 +40,16 @@ def by_layer(found: Sequence[Measured], *, most: int | None = None, folded: str 
     return Table(headings, rows, text=(0, 1, len(headings) - 1), folded=folded)
 
 
+def remarks(found: Sequence[Measured]) -> list[str]:
+    """Return what a reader should know, in words: layers without a gradient, and what sparsify warns of."""
+    dense, asked = found[0], found[-1]
+    still = [name for name, norm in dense.flow.norms.items() if norm == 0]
+    told = [
+        f"{len(still)} layers get no gradient, from the dense start neither (a scale behind them that starts at 0?)"
+    ]
+    return told * bool(still) + (asked.report.warnings if asked.report is not None else [])
+
+
 def _summary_row(found: Measured) -> list[str]:
     spectrum = found.spectrum
     about = "" if spectrum.exact else f" ± {spectrum.mean_error:.1g}"

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from orthosparse.lab.rendering.theme import COLOURS, LABELS, light
 
@@ -61,11 +62,14 @@ def styled() -> Iterator[None]:
 def lines(
     series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, x: str, y: str, log: bool = False
 ) -> Figure:
-    """Return a chart of curves (xs, ys), one for each start; `x` and `y` name the axes."""
+    """Return a chart of curves (xs, ys) over whole numbers, one for each start; `x` and `y` name the axes."""
     with styled():
         figure, axes = _chart(x, y)
         for name, (xs, ys) in series.items():
-            axes.plot(xs, ys, color=light(name), label=LABELS[name], marker="o" if len(xs) <= _MARKED else "", ms=3)
+            # A point between two gaps is seen by its marker alone.
+            marked = len(xs) <= _MARKED or bool(np.isnan(ys).any())
+            axes.plot(xs, ys, color=light(name), label=LABELS[name], marker="o" if marked else "", ms=3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if log:
             axes.set_yscale("log")
         _legend(axes, len(series))

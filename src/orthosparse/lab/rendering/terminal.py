@@ -8,6 +8,7 @@ from rich.text import Text
 from orthosparse.lab.rendering.page import Table
 from orthosparse.lab.rendering.theme import COLOURS
 
+_NOTE = 24  # columns for words behind the first
 _PLAIN = 160  # columns where there is no terminal to ask
 
 
@@ -25,7 +26,10 @@ def print_table(table: Table, title: str, to: Console) -> None:
     for index, heading in enumerate(table.headings):
         # Where the terminal is narrow, words are cut and numbers are not.
         words, least = index in table.text, max((len(row[index]) for row in table.rows), default=0)
-        shown.add_column(heading, justify="left" if words else "right", min_width=None if words else least)
+        most = _NOTE if words and index else None
+        shown.add_column(
+            heading, justify="left" if words else "right", min_width=None if words else least, max_width=most
+        )
     for index, row in enumerate(table.rows):
         colour = COLOURS[table.roles[index]][1] if table.roles else ""
         cells = [Text(cell, style=colour if not column else "") for column, cell in enumerate(row)]
