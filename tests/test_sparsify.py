@@ -3,11 +3,12 @@ import logging
 
 import pytest
 import torch
-import torch.multiprocessing as mp
+import torch.distributed as dist
 from torch import nn
 
 import orthosparse
 from contracts.models import MODELS
+from contracts.ranks import on_two_ranks
 from orthosparse.counts import count_of
 
 FREE = ("uniform", "er", "erk", "magnitude")
@@ -222,10 +223,7 @@ class TestReport:
         assert "0: empty, nothing passes" in report.warnings
 
 
-def _seeded_apart(rank, path):
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+def _seeded_apart(rank):
     tiny = MODELS["batch_norm"]
     for distribution in ("erk", "snip"):
         model = tiny.make(seed=rank)
@@ -242,19 +240,16 @@ def _seeded_apart(rank, path):
             theirs = value.double()
             dist.broadcast(theirs, src=0)
             assert torch.equal(theirs, value.double()), (distribution, name)
-    dist.destroy_process_group()
 
 
 def test_ranks_seeded_apart_end_with_one_model(tmp_path):
-    mp.spawn(_seeded_apart, args=(tmp_path / "store",), nprocs=2)
+    on_two_ranks(_seeded_apart, tmp_path)
 
 
-def _sharded(rank, path):
-    import torch.distributed as dist
+def _sharded(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
     for name, scheme in (("mlp", "eoi"), ("cnn", "eoi"), ("cnn", "ai"), ("transformer", "eoi")):
         alone, before, after = (MODELS[name].make() for _ in range(3))
@@ -277,8 +272,7 @@ def _sharded(rank, path):
                 theirs = other.state_dict()[key]
                 theirs = theirs.full_tensor() if hasattr(theirs, "full_tensor") else theirs
                 assert torch.equal(theirs, value), (name, scheme, key)
-    dist.destroy_process_group()
 
 
 def test_before_or_after_fully_shard_the_weights_are_those_of_one_device(tmp_path):
-    mp.spawn(_sharded, args=(tmp_path / "store",), nprocs=2)
+    on_two_ranks(_sharded, tmp_path)

@@ -6,19 +6,16 @@ gradients are multiplied by the masks by hand before each step.
 
 import contextlib
 import copy
-import traceback
-from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 from torch.utils.checkpoint import checkpoint
 
+from contracts.ranks import on_two_ranks
 from orthosparse import masking
 from orthosparse.layers import leaf
 
@@ -509,26 +506,10 @@ def dcp_like(model, key, value):
     return value if key.endswith("mask") else shard_like(value, model.state_dict()[key])
 
 
-WORK = [ddp_matrix, ddp_details, fsdp_matrix, fsdp_details]
-
-
-def process(rank, folder):
-    """All the work of one of two gloo processes; what fails is written down, and the rest goes on."""
-    torch.set_num_threads(1)
-    for work in WORK:
-        store, patience = f"file://{folder}/{work.__name__}.store", timedelta(seconds=120)
-        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=patience)
-        try:
-            work(rank)
-        except Exception:  # noqa: BLE001 - the parent raises it
-            Path(folder, f"{work.__name__}.{rank}.error").write_text(traceback.format_exc())
-        finally:
-            dist.destroy_process_group()
-    Path(folder, f"{rank}.done").touch()
+def stack_of_two(rank):
+    for work in (ddp_matrix, ddp_details, fsdp_matrix, fsdp_details):
+        work(rank)
 
 
 def test_ddp_and_fsdp2_hold_one_mask_and_train_as_one_process_does(tmp_path):
-    mp.spawn(process, args=(str(tmp_path),), nprocs=2)
-    errors = [f"{path.name}\n{path.read_text()}" for path in sorted(tmp_path.glob("*.error"))]
-    assert not errors, "\n".join(errors)
-    assert len([*tmp_path.glob("*.done")]) == 2
+    on_two_ranks(stack_of_two, tmp_path)

@@ -2,11 +2,12 @@ import copy
 
 import pytest
 import torch
-import torch.multiprocessing as mp
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
 import orthosparse
+from contracts.ranks import on_two_ranks
 from orthosparse import masking
 from orthosparse.dynamic._criteria import drop_smallest, grow_largest
 from orthosparse.dynamic._schedules import cosine
@@ -189,10 +190,7 @@ def test_the_cosine_begins_at_the_fraction_and_ends_at_zero():
     assert cosine(0.4, 75, 75) == pytest.approx(0.0)
 
 
-def _on_two_ranks(rank, path, grow):
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+def _same_moves(rank, grow):
     model = make()
     wrapped = nn.parallel.DistributedDataParallel(model)
     optimizer = sgd(model)
@@ -210,9 +208,8 @@ def _on_two_ranks(rank, path, grow):
         other = mine.clone()
         dist.broadcast(other, src=0)
         assert torch.equal(mine, other), key
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("grow", ["gradient", "random"])
 def test_all_ranks_make_the_same_moves(grow, tmp_path):
-    mp.spawn(_on_two_ranks, args=(tmp_path / "store", grow), nprocs=2)
+    on_two_ranks(_same_moves, tmp_path, grow)

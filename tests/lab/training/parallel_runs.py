@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from orthosparse.lab.training import Callback, Recipe, TrainConfig, train
+from orthosparse.lab.training.devices import leave
 
 RECIPE = Recipe(epochs=2, lr=0.2, batch=64, dense_init="orthogonal", accumulate=2)
 CONFIG = TrainConfig("mlp", "digits", RECIPE, "tanh", {"depth": 3, "width": 24}, density=0.3, scheme="base", every=4)
@@ -54,3 +55,4 @@ if __name__ == "__main__":
     curves["fabric run"] = curve("auto", None)
     if torch.distributed.get_rank() == 0:
         (folder / "curves.json").write_text(json.dumps(curves))
+    leave()

@@ -55,7 +55,7 @@ def train(
 
     from orthosparse.lab.training import TrainConfig, recipe_for
     from orthosparse.lab.training import train as run
-    from orthosparse.lab.training.devices import is_first_rank
+    from orthosparse.lab.training.devices import is_first_rank, leave
 
     given = {
         "epochs": epochs,
@@ -104,6 +104,7 @@ def train(
     )
     if is_first_rank():
         typer.echo(f"test accuracy {100 * row['test_accuracy']:.2f} % at density {row['density']:.4f}; row in {folder}")
+    leave()
 
 
 def _progress() -> Any:

@@ -1,5 +1,6 @@
 """Where a run takes place: the device, its arithmetic, and how many processes share the work."""
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,17 @@ def launch(*, device: str = "auto", devices: int = 1, strategy: str = "auto", pr
 def is_first_rank() -> bool:
     """Return whether this process is alone, or the first of a run that was launched."""
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+
+
+def leave() -> None:
+    """Leave the group of processes, if there is one, once every process has got this far.
+
+    A program that ends while gloo's threads still hold tensors can be ended by SIGABRT instead.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        gc.collect()  # DDP's reducers hold the group, and sit in cycles
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 def _device(device: str, devices: int) -> tuple[str, int | list[int]]:
