@@ -65,6 +65,14 @@ def test_cut_names_the_layer_whose_scores_are_not_finite(bad):
         cut({"fc1": torch.ones(3), "fc2": torch.tensor([1.0, bad])}, 2)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_cut_reads_scores_of_any_precision_alike(dtype):
+    scores = {"a": torch.tensor([[4.0, 1.0], [2.0, 2.0]], dtype=dtype), "b": torch.tensor([2.0, 8.0], dtype=dtype)}
+    kept = cut(scores, 4)
+    assert kept["a"].tolist() == [[True, False], [True, True]]
+    assert kept["b"].tolist() == [False, True]
+
+
 def test_densities_are_read_off_the_masks():
     masks = {"a": torch.tensor([True, False, True, True]), "b": torch.zeros(2, 2, dtype=torch.bool)}
     assert counts_of(masks) == {"a": 3, "b": 0}

