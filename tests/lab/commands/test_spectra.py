@@ -9,11 +9,11 @@ def test_one_command_gives_rows_and_pictures_and_the_same_again_computes_nothing
     arguments = ["spectra", "--root", str(FIXTURES), "--out", str(tmp_path), "--limit", "3", "--ai-iterations", "20"]
     assert main(arguments) == 0
     assert "3 rows in" in capsys.readouterr().out
-    names = ["singular_values.jsonl", "singular_values.png", "singular_values.svg"]
+    names = ["rows.sqlite", "singular_values.jsonl", "singular_values.png", "singular_values.svg"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
-    before = (tmp_path / names[0]).read_text()
+    before = (tmp_path / names[1]).read_text()
     assert main(arguments) == 0
-    assert (tmp_path / names[0]).read_text() == before
+    assert (tmp_path / names[1]).read_text() == before
 
 
 def test_missing_data_is_answered_with_the_command_that_brings_it(tmp_path, capsys):

@@ -8,7 +8,11 @@ def rows():
     asked = [e for e in experiments() if e.density in (0.1, 1.0) and e.distribution in ("erk", "synflow")]
     values = {"base": 0.1, "ai": 0.5, "eoi": 1.0}
     return [
-        {**vars(e), "seed": seed, "mean": values[e.scheme] * seed, "max": 1.5 * values[e.scheme]}
+        {
+            "fields": e.described(),
+            "seed": seed,
+            "metrics": {"mean": values[e.scheme] * seed, "max": 1.5 * values[e.scheme]},
+        }
         for e in asked
         for seed in (0.5, 1.5)
     ]
@@ -33,7 +37,7 @@ def test_points_lie_at_sparsity_and_average_the_seeds(rows, tmp_path):
 
 
 def test_what_leaves_the_axes_is_told_in_words(rows, tmp_path):
-    rows[0] = {**rows[0], "mean": 7.25}
+    rows[0]["metrics"]["mean"] = 7.25
     erk, synflow, *_ = render(rows, tmp_path / "figure.svg").axes
     assert [text.get_text() for text in erk.texts] == ["EOI, base: up to 7.25"]
     assert not synflow.texts or "7.25" not in synflow.texts[0].get_text()

@@ -12,36 +12,37 @@ def spectra(
     root: Annotated[Path, typer.Option(help="The folder that holds MNIST.")] = Path("data"),
     out: Annotated[Path, typer.Option(help="Where rows and pictures go.")] = Path("runs/spectra"),
     seeds: Annotated[str, typer.Option(help="One or more, with commas between them.")] = "1",
-    ai_iterations: Annotated[int, typer.Option(help="Of AI's descent; the paper has 10000.")] = 1000,
+    ai_iterations: Annotated[int | None, typer.Option(help="Of AI's descent; by default the paper's 10000.")] = None,
     compat: Annotated[str | None, typer.Option(help=_COMPAT)] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first so many points: a trial.")] = None,
 ) -> None:
     """Reproduce the figure of section 5.1: singular values at the start against density, for a 7 x 100 MLP on MNIST.
 
-    648 points a seed, a few minutes on two cores. Rows that --out already has are not computed again, so the same
-    command goes on where it was stopped.
+    648 points a seed, some minutes on two cores. Rows that --out already has are not computed again, so the same
+    command goes on where it was stopped. They are the rows of `paper run singular_values`, and can be merged there.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from functools import partial
 
     from orthosparse.lab.data import load
-    from orthosparse.lab.rendering import console
-    from orthosparse.lab.spectra import experiments, render, run
+    from orthosparse.lab.engines import ENGINES
+    from orthosparse.lab.pairs import Pair, perform
+    from orthosparse.lab.results import Store
+    from orthosparse.lab.runner import Display
+    from orthosparse.lab.runner import run as sweep
+    from orthosparse.lab.spectra import experiments, render
     from orthosparse.lab.threads import one_thread
 
-    chosen = _numbers(seeds)
     asked = experiments(ai_iterations=ai_iterations, compat=compat)[:limit]
-    data, to = load("mnist", root), console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    bar = Progress(*columns, console=to, transient=True, disable=not to.is_terminal)
-    with one_thread(), bar as progress:
-        task = progress.add_task("points", total=len(asked) * len(chosen))
-        rows = run(
-            asked,
-            data,
-            out / "singular_values.jsonl",
-            seeds=chosen,
-            announce=lambda done: progress.update(task, completed=done),
-        )
+    pairs = [Pair(experiment, seed) for seed in _numbers(seeds) for experiment in asked]
+    load("mnist", root)  # what is wrong with the data is said before anything is made
+    store = Store(out / "rows.sqlite")
+    with one_thread(), Display() as display:
+        work = partial(perform, root=root, device="cpu")
+        summary = sweep(pairs, store, partial(ENGINES["local"], jobs=1), perform=work, display=display)
+    if summary.failed:
+        raise RuntimeError(f"{summary.failed[0].pair}: {summary.failed[0].error}")
+    rows = store.rows(keys={experiment.key() for experiment in asked})
+    store.export(out / "singular_values.jsonl")
     for ending in ("png", "svg"):
         render(rows, out / f"singular_values.{ending}")
     typer.echo(f"{len(rows)} rows in {out / 'singular_values.jsonl'}; pictures beside them (.png, .svg)")

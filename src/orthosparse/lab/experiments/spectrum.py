@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from orthosparse.lab.experiments._experiment import Experiment, Progress
 
-_QUANTILES = 101
+_QUANTILES = 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +36,9 @@ class Spectrum(Experiment):
     dense_init: str = "orthogonal"
     samples: int = 128
 
-    def given(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults and are read."""
-        unread = set() if self.scheme == "ai" else {"iterations"}
-        return {name: value for name, value in super().given().items() if name not in unread}
+    def unread(self) -> set[str]:
+        """Return the iterations, which AI alone has."""
+        return set() if self.scheme == "ai" else {"iterations"}
 
     def cost(self) -> float:
         """Return a rough number of seconds."""
@@ -54,7 +53,7 @@ class Spectrum(Experiment):
         device: str = "auto",
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """Return mean, deviation, extremes and 101 quantiles of all singular values of all samples."""
+        """Return mean, deviation, extremes and 21 quantiles of all singular values of all samples."""
         del out, progress  # seconds: nothing to resume, nothing to show
         import torch
 
@@ -72,6 +71,7 @@ class Spectrum(Experiment):
             "values": values.numel(),
             "got": report.got,
             "worst_orthogonality": max(row.orthogonality for row in report.rows),
+            "raised_layers": sum("raised" in row.note for row in report.rows),
             "curves": {"quantiles": quantiles.tolist()},
         }
 

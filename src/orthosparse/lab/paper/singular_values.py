@@ -11,13 +11,13 @@ from orthosparse.lab.paper._names import ACTIVATIONS, INITS, METHODS, SEEDS, lin
 from orthosparse.lab.paper._rendered import Column, Figure, Line, Measured, Rendered, Series
 from orthosparse.lab.paper._tables import summary, table_of
 from orthosparse.lab.paper._trainings import unique
+from orthosparse.lab.spectra import DENSITIES, DISTRIBUTIONS, SCHEMES
+from orthosparse.lab.spectra import experiments as points
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
 
 TITLE = "Singular values of the input-output Jacobian"
 _ROLES = {"linear": "eoi", "tanh": "base", "hardtanh": "ai", "relu": "sao"}
-_DENSITIES = (0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_ORDER = ("uniform", "erk", "snip", "grasp", "synflow")
 _STATISTICS = {"mean": "mean singular value", "max": "largest singular value"}
 _TOP = 2.5  # of the paper's axis
 _TABLE = 0.05
@@ -39,7 +39,7 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     book = Book(rows)
     figures = [
         Figure(f"{METHODS[name]}: {words}", "sparsity", words, _series(book, name, statistic, smoke), top=_TOP)
-        for name in _ORDER
+        for name in DISTRIBUTIONS
         for statistic, words in _STATISTICS.items()
     ]
     density = 0.5 if smoke else _TABLE
@@ -50,25 +50,22 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
         return None if experiment is None else book.measured(experiment, "mean")
 
     columns = [Column(name, ACTIVATIONS[name]) for name in _ROLES]
-    methods = {name: METHODS[name] for name in _ORDER}
+    methods = {name: METHODS[name] for name in DISTRIBUTIONS}
     title = f"Mean singular value at density {density:g}"
     table = table_of(title, columns, lines(methods), measure, better=None, digits=3)
     return Rendered(tables=[table], figures=[figure for figure in figures if figure.series], notes=_NOTES)
 
 
 def _all(smoke: bool) -> Iterator[tuple[str, str, float, str, Experiment]]:
-    names = ("erk", "synflow") if smoke else _ORDER
-    activations = ("tanh", "relu") if smoke else tuple(_ROLES)
-    for name, activation, density, scheme in product(names, activations, (0.5,) if smoke else _DENSITIES, INITS):
-        if name != "synflow" or activation in ("linear", "relu"):
-            yield name, activation, density, scheme, _spectrum(activation, name, scheme, density, smoke)
+    for each in _small() if smoke else points():
+        yield each.distribution, each.activation, each.density, each.scheme, each
 
 
-def _spectrum(activation: str, name: str, scheme: str, density: float, smoke: bool) -> Spectrum:
-    if not smoke:
-        return Spectrum(activation, name, scheme, density)
-    small: dict[str, Any] = {"data": "digits", "samples": 8, "model_options": {"depth": 3, "width": 16}}
-    return Spectrum(activation, name, scheme, density, iterations=20, **small)
+def _small() -> Iterator[Spectrum]:
+    few: dict[str, Any] = {"data": "digits", "samples": 8, "model_options": {"depth": 3, "width": 16}}
+    for name, activation, scheme in product(("erk", "synflow"), ("tanh", "relu"), SCHEMES):
+        if name != "synflow" or activation == "relu":
+            yield Spectrum(activation, name, scheme, 0.5, iterations=20, **few)
 
 
 def _series(book: Book, name: str, statistic: str, smoke: bool) -> tuple[Series, ...]:

@@ -1,5 +1,6 @@
-"""The paper's study of singular values (section 5.1): experiments, rows, figure."""
+"""The paper's study of singular values (section 5.1): its points, and the figure of their rows."""
 
-from orthosparse.lab.spectra.study import Experiment, batch_of, experiments, measure, render, run
+from orthosparse.lab.spectra.figure import render
+from orthosparse.lab.spectra.study import ACTIVATIONS, DENSITIES, DISTRIBUTIONS, SCHEMES, experiments
 
-__all__ = ["Experiment", "batch_of", "experiments", "measure", "render", "run"]
+__all__ = ["ACTIVATIONS", "DENSITIES", "DISTRIBUTIONS", "SCHEMES", "experiments", "render"]

@@ -23,8 +23,8 @@ _TOPS = {"mean": 1.2, "max": 1.6}  # of the axes: what an isometry needs; values
 
 
 def render(rows: Iterable[Mapping[str, Any]], path: Path, *, dpi: int = 110) -> Figure:
-    """Write the figure of `rows` to `path` (its ending says the format), and return it; seeds are averaged."""
-    rows = list(rows)
+    """Write the figure of a store's rows to `path` (its ending says the format), and return it; seeds are averaged."""
+    rows = [{**row["fields"], **row["metrics"]} for row in rows]
     if not rows:
         raise ValueError("rows: expected at least one; got none")
     names = [name for name in _TITLES if any(row["distribution"] == name for row in rows)]
