@@ -153,3 +153,44 @@ def test_report_is_given_all_rows(paper, capsys):
     assert cli.main(["paper", "report", "--out", "page.md", "--format", "md"]) == 0
     ((count, out, options),) = paper
     assert (count, str(out), options) == (4, "page.md", {"format": "md", "smoke": False})
+
+
+def test_smoke_takes_one_seed_unless_seeds_are_given():
+    assert cli.main(["paper", "run", "densities", "--smoke"]) == 0
+    assert [row["seed"] for row in stored()] == [1]
+
+
+def test_list_and_run_and_merge_give_json_and_nothing_else(capsys):
+    assert cli.main(["paper", "run", "densities", "masks", "--seeds", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "run": 3,
+        "had": 0,
+        "elsewhere": 0,
+        "postponed": [],
+        "failed": [],
+        "store": "runs/paper/results.sqlite",
+    }
+    assert cli.main(["paper", "list", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)[0]
+    assert first == {"item": "densities", "done": 2, "pairs": 4, "status": "begun", "title": "Expected density"}
+    assert cli.main(["paper", "merge", "--export", "all.jsonl", "--json"]) == 0
+    merged = json.loads(capsys.readouterr().out)
+    assert (merged["added"], merged["problems"], merged["exported"]) == (0, [], {"all.jsonl": 3})
+
+
+def test_a_failed_pair_is_in_the_json_and_in_the_exit_code(capsys):
+    assert cli.main(["paper", "run", "needs_data", "--seeds", "1", "--root", "nowhere", "--json"]) == 1
+    (failed,) = json.loads(capsys.readouterr().out)["failed"]
+    assert "orthosparse data mnist --root" in failed["error"]
+
+
+def test_only_runs_what_passes_the_filters():
+    assert cli.main(["paper", "run", "densities", "masks", "--only", "size=12", "--seeds", "1"]) == 0
+    assert [row["fields"]["size"] for row in stored()] == [12]
+    assert cli.main(["paper", "run", "densities", "masks", "--only", "mask_picture"]) == 0
+    assert sorted(row["kind"] for row in stored()) == ["expected_density", "mask_picture"]
+
+
+def test_a_filter_that_fits_nothing_is_answered_with_what_there_is(capsys):
+    assert cli.main(["paper", "run", "densities", "--only", "size=13"]) == 2
+    assert "size is one of 10, 12; got 13" in capsys.readouterr().err

@@ -1,7 +1,30 @@
-"""Options that several commands read the same way."""
+"""Options that several commands read the same way, and what they print for machines."""
 
-import json
-from typing import Any
+import json as _json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orthosparse.lab.commands._names import completing
+
+Distribution = Annotated[
+    str, typer.Option(help="How many weights each layer keeps.", autocompletion=completing("distribution"))
+]
+Scheme = Annotated[str, typer.Option(help="Which weights, and with what values.", autocompletion=completing("scheme"))]
+Options = Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the distribution or the scheme.")]
+Exclude = Annotated[list[str] | None, typer.Option(help="A layer (name or glob) that stays dense.")]
+Floor = Annotated[
+    str,
+    typer.Option(help="Layers below their floor: raise, partial or error.", autocompletion=completing("floor")),
+]
+Seed = Annotated[int, typer.Option(help="Everything that is drawn follows from it.")]
+Root = Annotated[Path, typer.Option(help="The folder that holds the data.")]
+Device = Annotated[
+    str,
+    typer.Option(help="auto, cpu, cuda or cuda:INDEX.", autocompletion=lambda: ["auto", "cpu", "cuda"]),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
 
 
 def named_value(text: str) -> tuple[str, Any]:
@@ -15,6 +38,27 @@ def named_value(text: str) -> tuple[str, Any]:
     if not (name and equals):
         raise ValueError(f"option: expected NAME=VALUE; got {text!r}")
     try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
+        return name, _json.loads(value)
+    except _json.JSONDecodeError:
         return name, value
+
+
+def whole_numbers(text: str, name: str = "seeds") -> list[int]:
+    """Return the numbers of a list like ``1,2,3``, each once.
+
+    Raises:
+        ValueError: it is not one.
+
+    Example:
+        >>> whole_numbers("3,1,3")
+        [3, 1]
+    """
+    parts = text.split(",")
+    if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+        raise ValueError(f"{name}: expected whole numbers with commas between them, such as 1,2,3; got {text!r}")
+    return list(dict.fromkeys(map(int, parts)))
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
+    typer.echo(_json.dumps(value))

@@ -25,10 +25,15 @@ class Experiment:
     kind: ClassVar[str]
     accelerated: ClassVar[bool] = False
 
+    def unread(self) -> set[str]:
+        """Return the fields that the others make meaningless; they are not part of the key."""
+        return set()
+
     def given(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults, in plain values."""
-        named = {field.name: _plain(field, getattr(self, field.name)) for field in fields(self)}
-        return {field.name: named[field.name] for field in fields(self) if named[field.name] != _default(field)}
+        """Return the fields that differ from their defaults and are read, in plain values."""
+        read = [field for field in fields(self) if field.name not in self.unread()]
+        named = {field.name: _plain(field, getattr(self, field.name)) for field in read}
+        return {field.name: named[field.name] for field in read if named[field.name] != _default(field)}
 
     def key(self) -> str:
         """Return the kind and the given fields as compact JSON, names in order."""

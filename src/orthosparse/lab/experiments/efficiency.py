@@ -47,10 +47,9 @@ class Efficiency(Experiment):
         """
         lookup(_METHODS, self.method, "method")
 
-    def given(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults and are read."""
-        unread = set() if self.method == "ai" else {"iterations"}
-        return {name: value for name, value in super().given().items() if name not in unread}
+    def unread(self) -> set[str]:
+        """Return the iterations, which AI alone has."""
+        return set() if self.method == "ai" else {"iterations"}
 
     def cost(self) -> float:
         """Return a rough number of seconds on a processor."""

@@ -58,10 +58,9 @@ class Training(Experiment):
     bias_std: float | None = None
     precision: str | None = None
 
-    def given(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults and are read."""
-        unread = _UNREAD_WHEN_DENSE if self.density == 1 else set()
-        return {name: value for name, value in super().given().items() if name not in unread}
+    def unread(self) -> set[str]:
+        """Return the fields of the sparse start, for a dense network."""
+        return _UNREAD_WHEN_DENSE if self.density == 1 else set()
 
     def label(self) -> str:
         """Return the given fields in a few words, the start among them."""

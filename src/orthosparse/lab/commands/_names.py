@@ -1,0 +1,52 @@
+"""Names that a shell completes, read from the source of their tables: a key press must not import torch."""
+
+import ast
+from collections.abc import Callable
+from importlib.resources import files
+
+# Where the names of an option stand: a file of the package, and a literal table or tuple in it.
+TABLES = {
+    "activation": ("lab/models/_activations.py", "ACTIVATIONS"),
+    "check": ("lab/bench/sampler.py", "CHECKS"),
+    "data": ("lab/data/__init__.py", "DATA"),
+    "dense_init": ("lab/models/dense.py", "DENSE_INITS"),
+    "distribution": ("distributions/__init__.py", "DISTRIBUTIONS"),
+    "dynamic": ("lab/training/config.py", "DYNAMICS"),
+    "engine": ("lab/engines/__init__.py", "ENGINES"),
+    "floor": ("sparsify.py", "FLOORS"),
+    "format": ("lab/paper/report.py", "FORMATS"),
+    "item": ("lab/paper/__init__.py", "ITEMS"),
+    "log": ("lab/training/logs.py", "LOGS"),
+    "mode": ("lab/inspection/starts.py", "MODES"),
+    "model": ("lab/models/__init__.py", "MODELS"),
+    "precision": ("lab/training/recipe.py", "PRECISIONS"),
+    "recipe": ("lab/training/recipe.py", "RECIPES"),
+    "scheme": ("schemes/__init__.py", "SCHEMES"),
+    "strategy": ("lab/training/devices.py", "STRATEGIES"),
+}
+
+
+def names_of(option: str) -> list[str]:
+    """Return the names in the table of an option, in its order.
+
+    Example:
+        >>> names_of("engine")
+        ['local', 'ray']
+    """
+    path, table = TABLES[option]
+    for node in ast.parse(files("orthosparse").joinpath(path).read_text(encoding="utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == table for target in targets):
+            value = getattr(node, "value", None)
+            found = value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", [])
+            return [key.value for key in found if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    raise LookupError(f"{path} has no table {table}")  # our own mistake
+
+
+def completing(option: str) -> Callable[[], list[str]]:
+    """Return what typer asks for the values of an option; it leaves out those that do not begin as typed."""
+
+    def complete() -> list[str]:
+        return names_of(option)
+
+    return complete

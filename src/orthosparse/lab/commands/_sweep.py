@@ -1,0 +1,78 @@
+"""A sweep as it is asked for, and what is said when it ends."""
+
+from typing import Any
+
+import typer
+
+from orthosparse.lab.commands._options import print_json
+
+
+def pairs_of(item: Any, seeds: list[int] | None, *, smoke: bool, epochs: int | None = None) -> list[Any]:
+    """Return the pairs of an item, seed by seed; of a tiny version, those of its first seed alone."""
+    from dataclasses import replace
+
+    from orthosparse.lab.experiments import Training
+    from orthosparse.lab.pairs import Pair
+
+    experiments = item.experiments(smoke=smoke)
+    if epochs is not None:
+        experiments = [replace(each, epochs=epochs) if isinstance(each, Training) else each for each in experiments]
+    own = item.SEEDS[:1] if smoke else item.SEEDS
+    return [Pair(experiment, seed) for seed in seeds or own for experiment in experiments]
+
+
+def only_those(pairs: list[Any], filters: list[str]) -> list[Any]:
+    """Return the pairs whose experiments pass the filters."""
+    from orthosparse.lab.commands._selection import selected
+
+    passing = set(selected(list(dict.fromkeys(pair.experiment for pair in pairs)), filters))
+    return [pair for pair in pairs if pair.experiment in passing]
+
+
+def budget_of(text: str, store: Any, device: str) -> Any:
+    """Return the budget that a text like ``25m`` names, with what the rows of this device tell of times."""
+    from orthosparse.lab.pairs import origin
+    from orthosparse.lab.runner import Budget, Estimates, seconds_of
+
+    seconds, estimates = seconds_of(text), Estimates()
+    estimates.learn(store.rows(), origin(device)["device"])
+    return Budget(seconds, estimates)
+
+
+def conclude(summary: Any, store: Any, *, json: bool = False) -> None:
+    """Say what a sweep did, each error once; fail if a pair did."""
+    if json:
+        print_json(
+            {
+                "run": len(summary.done),
+                "had": summary.had,
+                "elsewhere": summary.elsewhere,
+                "postponed": [str(pair) for pair in summary.postponed],
+                "failed": [{"pair": str(outcome.pair), "error": outcome.error} for outcome in summary.failed],
+                "store": str(store.path),
+            }
+        )
+    else:
+        typer.echo(_told(summary, store))
+    if summary.failed:
+        _complain(summary, store)
+        raise typer.Exit(1)
+
+
+def _told(summary: Any, store: Any) -> str:
+    parts = [f"{len(summary.done)} pairs run", f"{summary.had} had a row"]
+    parts += [f"{summary.elsewhere} run elsewhere"] if summary.elsewhere else []
+    parts += [f"{len(summary.postponed)} left for want of time"] if summary.postponed else []
+    parts += [f"{len(summary.failed)} failed"] if summary.failed else []
+    return f"{', '.join(parts)}; rows in {store.path}"
+
+
+def _complain(summary: Any, store: Any) -> None:
+    """Tell each error once, and keep the traces."""
+    errors = {outcome.error: outcome for outcome in reversed(summary.failed)}
+    for error, outcome in errors.items():
+        count = sum(failed.error == error for failed in summary.failed)
+        log = store.runs / f"{outcome.pair.folder}.failed.txt"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(f"{outcome.pair}\n\n{outcome.trace}")
+        typer.echo(f"error: {count} pairs, such as {outcome.pair}: {error} (see {log})", err=True)
