@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
+from orthosparse._layers_left import left_dense
 from orthosparse.layers import find_layers, unwrapped
 
 
@@ -144,6 +145,104 @@ def test_a_module_of_ones_own_is_taken_when_its_tensors_are_named():
     assert [*find_layers(model)] == ["fc"]
     assert [*find_layers(model, include=[Mixer])] == ["mixer.weight_a", "mixer.weight_b"]
     assert [*find_layers(model, include=["mixer.weight_b", "fc"])] == ["mixer.weight_b", "fc"]
+
+
+class Gated(nn.Module):
+    """Two matrices as some people store them, one of them two fused ones, and a kernel."""
+
+    __orthosparse__ = {"w_in": "in out", "w_out": "out in", "kernel": "in out tap"}  # noqa: RUF012
+
+    def __init__(self):
+        super().__init__()
+        self.w_in, self.w_out = nn.Parameter(torch.zeros(4, 10)), nn.Parameter(torch.zeros(4, 5))
+        self.kernel, self.scale = nn.Parameter(torch.zeros(4, 6, 3)), nn.Parameter(torch.zeros(3, 3))
+
+
+def test_declared_tensors_are_found_beside_the_others_in_their_orientation():
+    layers = find_layers(nn.ModuleDict({"gated": Gated(), "fc": nn.Linear(2, 2)}))
+    assert [*layers] == ["gated.w_in", "gated.w_out", "gated.kernel", "fc"]
+    assert [(layer.transposed, layer.blocks, layer.floor) for layer in layers.values()] == [
+        (True, (10,), 4),
+        (False, (4,), 4),
+        (True, (6,), 4),
+        (False, (2,), 2),
+    ]
+    shapes = [tuple(layer.matrices(layer.weight())[0].shape) for layer in layers.values()]
+    assert shapes == [(1, 10, 4, 1), (1, 4, 5, 1), (1, 6, 4, 3), (1, 2, 2, 1)]
+
+
+def test_a_split_may_name_one_tensor_of_a_module():
+    layers = find_layers(nn.ModuleDict({"gated": Gated()}), split={"*.w_in": 2})
+    assert layers["gated.w_in"].blocks == (5, 5)
+    assert layers["gated.w_in"].floor == 8
+    assert layers["gated.w_out"].blocks == (4,)
+
+
+def test_a_declaration_is_the_whole_truth_about_its_module():
+    model = nn.ModuleDict({"fc": nn.Linear(2, 2), "odd": nn.Linear(2, 2)})
+    model["odd"].__orthosparse__ = {}
+    assert [*find_layers(model)] == ["fc"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"w_inn": "in out"}, r"Gated.__orthosparse__: 'g.w_inn': expected a parameter of the module \(w_in, w_out"),
+        ({"w_in": "io"}, r"'g.w_in': expected a word for each side of \(4, 10\): 'out in' or 'in out'.*got 'io'"),
+        ({"w_in": "out in tap"}, "expected a word for each side"),
+        ({"kernel": "out in"}, "expected a word for each side"),
+        ({"kernel": "tap out in"}, "expected a word for each side"),
+        ({"kernel": "out in in"}, "expected a word for each side"),
+    ],
+    ids=str,
+)
+def test_a_wrong_declaration_is_refused(declared, message):
+    model = nn.ModuleDict({"g": Gated()})
+    model["g"].__orthosparse__ = declared
+    with pytest.raises(ValueError, match=message):
+        find_layers(model)
+
+
+def test_a_declared_tensor_that_this_module_was_built_without_is_passed_over():
+    model = nn.ModuleDict({"g": Gated()})
+    model["g"].register_parameter("w_out", None)
+    assert [*find_layers(model)] == ["g.w_in", "g.kernel"]
+
+
+def test_types_globs_and_callables_pass_over_frozen_tensors_and_tied_embeddings():
+    model = nn.ModuleDict({"words": nn.Embedding(9, 4), "head": nn.Linear(4, 9, bias=False), "fc": nn.Linear(4, 4)})
+    model["head"].weight = model["words"].weight
+    model["old"] = nn.Sequential(nn.Linear(4, 4)).requires_grad_(False)
+    for everything in (nn.Linear, "*", lambda name, module: isinstance(module, nn.Linear)):
+        found = find_layers(model, include=everything, exclude="words")
+        assert [*found] == ["fc"]
+    assert [*find_layers(model, include=["old", "head"])] == ["head", "old.0"]
+    assert [*find_layers(model, include=[nn.Embedding, "old.0.weight"])] == ["words", "old.0"]
+
+
+def test_what_is_left_dense_is_told_with_the_reason():
+    class Mixer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.scale = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
+
+    model = nn.ModuleDict(
+        {"words": nn.Embedding(9, 4), "fc": nn.Linear(4, 4), "mixer": Mixer(), "out": nn.Linear(4, 4)}
+    )
+    model["out"].requires_grad_(False)
+    model["lazy"] = nn.LazyLinear(3)
+    left = left_dense(model, find_layers(model, exclude=["lazy", "fc"]))
+    assert left == {
+        "words": "embedding",
+        "fc": "not selected",
+        "mixer.table": "in a Mixer, which declares no matrices",
+        "out": "frozen",
+    }
+
+
+def test_a_tensor_that_cannot_be_masked_may_be_excluded():
+    model = nn.ModuleDict({"fc": parametrizations.weight_norm(nn.Linear(4, 4)), "out": nn.Linear(4, 4)})
+    assert [*find_layers(model, exclude=["fc"])] == ["out"]
 
 
 def test_weight_norm_is_refused_by_name():

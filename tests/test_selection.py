@@ -42,3 +42,17 @@ def test_what_is_no_selector_is_an_error(model):
 def test_brackets_in_a_name_are_a_glob_only_when_they_do_not_match_literally():
     assert fits("a[0]", "a[0]")
     assert fits("a[0]", "a0")
+
+
+def test_only_a_plain_string_names_a_tensor_or_a_module_around_it():
+    model = nn.ModuleDict({"a": nn.Sequential(nn.Linear(2, 2)), "ab": nn.Linear(2, 2)})
+
+    def names(selector, *place):
+        return Selection(model, selector, "include").names(*place)
+
+    assert names("a", "a.0", "weight")
+    assert names("a.0", "a.0", "weight")
+    assert names("a.0.weight", "a.0", "weight")
+    assert not names("a", "ab", "weight")
+    assert not names("a*", "a.0", "weight")
+    assert not names(nn.Linear, "a.0", "weight")

@@ -276,3 +276,64 @@ def _sharded(rank):
 
 def test_before_or_after_fully_shard_the_weights_are_those_of_one_device(tmp_path):
     on_two_ranks(_sharded, tmp_path)
+
+
+class TestOnesOwnScript:
+    """Weight tying, a layer with two weight tensors, a frozen backbone."""
+
+    class Gated(nn.Module):
+        __orthosparse__ = {"w_in": "in out", "w_out": "out in"}  # noqa: RUF012
+
+        def __init__(self):
+            super().__init__()
+            self.w_in, self.w_out = nn.Parameter(torch.zeros(12, 2 * 20)), nn.Parameter(torch.zeros(12, 20))
+
+        def forward(self, x):
+            left, gate = (x @ self.w_in).chunk(2, -1)
+            return x + (left * gate.sigmoid()) @ self.w_out.T
+
+    def make(self):
+        model = nn.ModuleDict({"words": nn.Embedding(30, 12), "old": nn.Linear(12, 12).requires_grad_(False)})
+        model["gated"], model["first"], model["again"] = self.Gated(), nn.Linear(12, 12), nn.Linear(12, 12)
+        model["again"].weight = model["first"].weight
+        model["head"] = nn.Linear(12, 30, bias=False)
+        model["head"].weight = model["words"].weight
+        model.forward = lambda x: model["head"](
+            model["again"](model["first"](model["gated"](model["old"](model["words"](x)))))
+        )
+        return model
+
+    def test_takes_what_trains_and_tells_what_it_left(self):
+        model = self.make()
+        before = state_of(model)
+        report = orthosparse.sparsify(model, 0.3, split={"*.w_in": 2}, generator=torch.Generator().manual_seed(0))
+        assert [row.layer for row in report.rows] == ["gated.w_in", "gated.w_out", "first"]
+        assert report.got == count_of(0.3, 12 * 40 + 12 * 20 + 12 * 12)
+        assert all(row.orthogonality < 1e-5 for row in report.rows)
+        assert [(row.outputs, row.inputs) for row in report.rows] == [(40, 12), (12, 20), (12, 12)]
+        assert report.left == {"words": "embedding", "old": "frozen"}
+        assert "left dense: 1 embedding (words); 1 frozen (old)" in str(report)
+        after = state_of(model)
+        assert all(torch.equal(before[name], after[name]) for name in ("words.weight", "old.weight", "head.weight"))
+
+    def test_trains_with_its_masks_and_its_ties(self):
+        model = self.make()
+        orthosparse.sparsify(model, 0.3, generator=torch.Generator().manual_seed(0))
+        masks = orthosparse.masks_of(model)
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+        model(torch.arange(30)).square().mean().backward()
+        optimizer.step()
+        layers = orthosparse.find_layers(model)
+        assert [*layers] == [*masks]
+        assert all(bool((layer.weight()[~masks[name]] == 0).all()) for name, layer in layers.items())
+        assert torch.equal(model["first"].weight, model["again"].weight)
+        assert torch.equal(model["head"].weight, model["words"].weight)
+
+    def test_a_frozen_layer_that_is_named_says_so(self):
+        report = orthosparse.sparsify(self.make(), 0.5, include=["old", "first"])
+        assert {row.layer: row.note for row in report.rows} == {"old": "frozen: keeps this start", "first": ""}
+
+    def test_with_nothing_to_do_it_says_what_it_saw(self):
+        model = self.make().requires_grad_(False)
+        with pytest.raises(ValueError, match=r"found none \(left dense: 5 frozen \(words, old, gated.w_in, ...\)\)"):
+            orthosparse.sparsify(model, 0.3)

@@ -7,15 +7,16 @@ from functools import cached_property
 
 import torch
 from torch import nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.utils.parametrize import ParametrizationList
 
+from orthosparse._layers_tensors import has_one_leaf, tensor_names, tensors_of
+from orthosparse._layers_tensors import leaf as leaf
 from orthosparse.selection import Selection, Selector, fits
 
 Split = Mapping[str, int | Sequence[int]]
 
 # Last name of a Linear that holds query, key and value one after the other, in timm's and Hugging Face's models.
 _FUSED = {"qkv", "to_qkv", "Wqkv", "qkv_proj", "in_proj_qkv", "c_attn", "kv", "to_kv"}
-_GATES = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1, nn.LSTMCell: 4, nn.GRUCell: 3, nn.RNNCell: 1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,14 +97,6 @@ class Layer:
         ]
 
 
-def leaf(module: nn.Module, tensor: str) -> nn.Parameter:
-    """Return the parameter behind ``module.tensor``: the original one where a parametrization stands before it."""
-    parametrizations = getattr(module, "parametrizations", None)
-    if parametrizations is not None and tensor in parametrizations:
-        return parametrizations[tensor].original  # type: ignore[no-any-return]
-    return module._parameters[tensor]  # type: ignore[return-value]
-
-
 def layer_name(module_name: str, tensor: str) -> str:
     """Return the key of a tensor in Masks.
 
@@ -136,15 +129,18 @@ def find_layers(
 ) -> dict[str, Layer]:
     """Return the layers of `model` that are to be sparsified, by name, in module order.
 
-    By default: Linear, convolutions, attention projections, recurrent weights and Hugging Face's Conv1D; never
+    By default: Linear, convolutions, attention projections, recurrent weights, Hugging Face's Conv1D, and what modules
+    of your own declare: ``__orthosparse__ = {"w_in": "in out", "w_out": "out in"}`` in such a class says which of its
+    parameters are matrices and how they are stored (one word a side; a kernel has ``tap`` for its further ones). Never
     embeddings (nor what is tied to them), norms, biases, or frozen tensors.
 
     Args:
-        include: only these; also the way to name a frozen tensor, an embedding, or a tensor of a module of your own.
+        include: only these. A frozen tensor, or one tied to an embedding, must be named, itself or a module around it:
+            globs, types and callables pass over it. Modules that declare nothing then count as stored ``out in``.
         exclude: not these. A selector is a module's name, a glob over names, a module type, or a callable
             ``(name, module) -> bool``; it stands for the module and all below it. A string may also name a tensor
             (``"mixer.weight_b"``).
-        split: fused matrices by module name or glob: the number of equal blocks, or their output sizes.
+        split: fused matrices by module or tensor, name or glob: the number of equal blocks, or their output sizes.
 
     Raises:
         ValueError: a name or glob that matches nothing, a split that does not fit, or a tensor that cannot be masked.
@@ -160,12 +156,12 @@ def find_layers(
     places = _places(model)
     layers: dict[int, Layer] = {}
     for layer in _candidates(model, everything=wanted is not None):
-        if unwanted.matches(layer.module_name, layer.tensor) or (
-            wanted is not None and not wanted.matches(layer.module_name, layer.tensor)
-        ):
+        place = layer.module_name, layer.tensor
+        if unwanted.matches(*place) or not (wanted is None or wanted.matches(*place)):
             continue
+        _check_can_be_masked(layer)
         parameter = layer.parameter()
-        if wanted is None and (not parameter.requires_grad or _is_embedded(places[id(parameter)])):
+        if _is_shy(layer, places[id(parameter)]) and not (wanted is not None and wanted.names(*place)):
             continue
         if id(parameter) not in layers:
             tied = [(m, t) for m, t in places[id(parameter)] if (m, t) != (layer.module, layer.tensor)]
@@ -175,88 +171,44 @@ def find_layers(
 
 def _candidates(model: nn.Module, *, everything: bool) -> Iterator[Layer]:
     for module_name, module in model.named_modules():
-        for tensor, facts in _tensors_of(module, everything=everything):
-            _check_can_be_masked(module, module_name, tensor)
+        if isinstance(module, ParametrizationList):
+            continue
+        for tensor, facts in tensors_of(module, module_name, everything=everything):
             yield Layer(layer_name(module_name, tensor), module, module_name, tensor, **facts)
 
 
-def _tensors_of(module: nn.Module, *, everything: bool) -> Iterator[tuple[str, dict]]:  # type: ignore[type-arg]
-    """The tensors of one module that hold matrices, each with the facts its Layer needs."""
-    has = _tensor_names(module)
-    if isinstance(module, _ConvNd):
-        facts = {"groups": module.groups, "transposed": isinstance(module, _ConvTransposeNd)}
-        yield "weight", {"kind": "conv", "blocks": (module.out_channels,), "biases": _present(has, "bias"), **facts}
-    elif isinstance(module, nn.Linear):
-        yield "weight", {"kind": "linear", "blocks": (module.out_features,), "biases": _present(has, "bias")}
-    elif isinstance(module, nn.MultiheadAttention):
-        d = module.embed_dim
-        for tensor in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
-            if tensor in has:
-                fused = tensor == "in_proj_weight"
-                biases = _present(has, "in_proj_bias") if tensor in ("in_proj_weight", "q_proj_weight") else ()
-                yield tensor, {"kind": "linear", "blocks": (d, d, d) if fused else (d,), "biases": biases}
-    elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
-        gates = next(number for kind, number in _GATES.items() if isinstance(module, kind))
-        for tensor in sorted(has):  # by name: the order does not change when masks are attached
-            if tensor.startswith("weight_"):
-                rows = leaf(module, tensor).shape[0]
-                gate = 1 if tensor.startswith("weight_hr") else gates
-                biases = _present(has, tensor.replace("weight", "bias"))
-                yield tensor, {"kind": "recurrent", "blocks": (rows // gate,) * gate, "biases": biases}
-    elif any(kind.__name__ == "Conv1D" for kind in type(module).__mro__) and "weight" in has:
-        out = leaf(module, "weight").shape[1]
-        yield "weight", {"kind": "linear", "blocks": (out,), "transposed": True, "biases": _present(has, "bias")}
-    elif everything:
-        for tensor in has:
-            value = leaf(module, tensor)
-            if value.dim() >= 2:
-                yield tensor, {"kind": "linear" if value.dim() == 2 else "conv", "blocks": (value.shape[0],)}
+def _is_shy(layer: Layer, places: list[tuple[nn.Module, str]]) -> bool:
+    """Whether a tensor is left alone unless it is named: frozen, or an embedding that another module uses too."""
+    embeddings = (nn.Embedding, nn.EmbeddingBag)
+    embedded = any(isinstance(module, embeddings) for module, _ in places) and not isinstance(layer.module, embeddings)
+    return embedded or not layer.parameter().requires_grad
 
 
-def _tensor_names(module: nn.Module) -> list[str]:
-    """The parameters of one module that are there, those behind a parametrization included."""
-    plain = [name for name, value in module._parameters.items() if value is not None]
-    return [*plain, *getattr(module, "parametrizations", ())]
-
-
-def _present(names: list[str], name: str) -> tuple[str, ...]:
-    return (name,) if name in names else ()
-
-
-def _check_can_be_masked(module: nn.Module, module_name: str, tensor: str) -> None:
-    where = layer_name(module_name, tensor)
-    if not _has_one_leaf(module, tensor):
+def _check_can_be_masked(layer: Layer) -> None:
+    if not has_one_leaf(layer.module, layer.tensor):
         raise ValueError(
-            f"model: {where!r} is computed from several tensors (weight norm?); remove that, or exclude it"
+            f"model: {layer.name!r} is computed from several tensors (weight norm?); remove that, or exclude it"
         )
-    if isinstance(leaf(module, tensor), nn.parameter.UninitializedParameter):
-        raise ValueError(f"model: {where!r} has no shape yet; run the lazy module on a batch first")
-
-
-def _has_one_leaf(module: nn.Module, tensor: str) -> bool:
-    parametrizations = getattr(module, "parametrizations", {})
-    return tensor not in parametrizations or hasattr(parametrizations[tensor], "original")
+    if isinstance(layer.parameter(), nn.parameter.UninitializedParameter):
+        raise ValueError(f"model: {layer.name!r} has no shape yet; run the lazy module on a batch first")
 
 
 def _places(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
     """Every (module, tensor) that holds a given parameter, by the parameter's id."""
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
-        for tensor in _tensor_names(module):
-            if _has_one_leaf(module, tensor):
+        for tensor in tensor_names(module):
+            if has_one_leaf(module, tensor) and not isinstance(module, ParametrizationList):
                 places.setdefault(id(leaf(module, tensor)), []).append((module, tensor))
     return places
-
-
-def _is_embedded(places: list[tuple[nn.Module, str]]) -> bool:
-    return any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module, _ in places)
 
 
 class _Splits:
     """The user's `split`, then what names tell of fused matrices."""
 
     def __init__(self, model: nn.Module, split: Split) -> None:
-        names = [name for name, _ in model.named_modules()]
+        tensors = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+        names = [*tensors, *(name for name, _ in model.named_modules())]
         for pattern in split:
             if not any(fits(pattern, name) for name in names):
                 raise ValueError(f"split: expected names of modules; {pattern!r} matches none of this model")
@@ -264,7 +216,7 @@ class _Splits:
 
     def blocks_of(self, layer: Layer) -> tuple[int, ...]:
         for pattern, pieces in self.split.items():
-            if fits(pattern, layer.module_name):
+            if fits(pattern, layer.module_name) or fits(pattern, f"{layer.module_name}.{layer.tensor}".lstrip(".")):
                 return _blocks(layer, pieces)
         if layer.kind == "linear" and len(layer.blocks) == 1 and layer.module_name.rsplit(".", 1)[-1] in _FUSED:
             out, inputs = layer.blocks[0], layer.shape[0 if layer.transposed else 1]

@@ -1,11 +1,13 @@
 """The table that sparsify returns: what each layer was asked for, what it got, and what is wrong with it."""
 
 import html
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
+from orthosparse._layers_left import told
 from orthosparse.layers import Layer
 from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_score
 
@@ -52,6 +54,7 @@ class Report:
     Attributes:
         asked: active entries that the distribution gave to all layers together.
         seed: the seed everything was drawn from, whether it came from a generator or from the operating system.
+        left: the matrices and kernels of the model that stayed dense, each with the reason.
     """
 
     rows: tuple[Row, ...]
@@ -60,6 +63,7 @@ class Report:
     scheme: str
     gain: float
     seed: int
+    left: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def numel(self) -> int:
@@ -90,21 +94,22 @@ class Report:
         table = [_HEADINGS, *map(_cells, self.rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [_line(cells, widths) for cells in table]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", self._total(), *self._warning_lines()])
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *self._last_lines()])
+
+    def _last_lines(self) -> list[str]:
+        left = [f"left dense: {told(self.left)}"] if self.left else []
+        return [self._total(), *left, *(f"warning: {warning}" for warning in self.warnings)]
 
     def _total(self) -> str:
         what = f"{self.distribution} + {self.scheme}, gain {self.gain:g}, seed {self.seed}"
         return f"{self.got:,} of {self.numel:,} weights active = {self.density:.6f} (asked {self.asked:,}); {what}"
-
-    def _warning_lines(self) -> list[str]:
-        return [f"warning: {warning}" for warning in self.warnings]
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row)) + "</tr>" for row in self.rows
         )
-        foot = "<br>".join(map(html.escape, [self._total(), *self._warning_lines()]))
+        foot = "<br>".join(map(html.escape, self._last_lines()))
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{foot}</p>"
 
 
@@ -146,7 +151,7 @@ def row_of(layer: Layer, weight: torch.Tensor, mask: torch.Tensor, *, asked: int
         dead_outputs=int(out.sum()),
         inputs=len(into),
         dead_inputs=int(into.sum()),
-        note="; ".join(filter(None, [note, _stride_note(layer)])),
+        note="; ".join(filter(None, [note, _stride_note(layer), _frozen_note(layer)])),
     )
 
 
@@ -162,3 +167,7 @@ def _score(layer: Layer, weight: torch.Tensor, gain: float) -> float:
 def _stride_note(layer: Layer) -> str:
     stride = max(getattr(layer.module, "stride", None) or (1,)) if layer.kind == "conv" else 1
     return f"stride {stride}: drops pixels, no isometry" if stride > 1 else ""
+
+
+def _frozen_note(layer: Layer) -> str:
+    return "" if layer.parameter().requires_grad else "frozen: keeps this start"

@@ -41,6 +41,13 @@ class Selection:
         around = [".".join(names[:i]) for i in range(len(names), 0, -1)]
         return any(self._takes(selector, around, f"{module_name}.{tensor}".lstrip(".")) for selector in self.selectors)
 
+    def names(self, module_name: str, tensor: str) -> bool:
+        """Whether a string, and no glob, is the name of this tensor, its module, or a module around it."""
+        return any(
+            isinstance(name, str) and f"{module_name}.{tensor}.".lstrip(".").startswith(f"{name}.")
+            for name in self.selectors
+        )
+
     def _takes(self, selector: Selector, around: list[str], tensor: str) -> bool:
         if isinstance(selector, str):
             return any(fits(selector, name) for name in (*around, tensor))

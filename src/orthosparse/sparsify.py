@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from orthosparse import masking
+from orthosparse._layers_left import left_dense, told
 from orthosparse.agreement import agreed_masks, agreed_seed
 from orthosparse.counts import check_density, raise_to_floors
 from orthosparse.distributions import DISTRIBUTIONS
@@ -98,7 +99,7 @@ def sparsify(
         row_of(layer, _whole(layer.weight()), masks[name], asked=asked[name], gain=gain, note=notes[name])
         for name, layer in layers.items()
     ]
-    return Report(tuple(rows), sum(asked.values()), distribution, scheme, gain, seed)
+    return Report(tuple(rows), sum(asked.values()), distribution, scheme, gain, seed, left_dense(model, layers))
 
 
 def _layers(
@@ -113,7 +114,8 @@ def _layers(
         )
     layers = find_layers(model, include=include, exclude=exclude, split=split)
     if not layers:
-        raise ValueError("model: expected at least one layer to sparsify; found none (see include and exclude)")
+        left = told(left_dense(model, {})) or "it has no matrices"
+        raise ValueError(f"model: expected at least one layer to sparsify; found none (left dense: {left})")
     return layers
 
 
