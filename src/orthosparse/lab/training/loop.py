@@ -1,12 +1,14 @@
 """The training loop."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
 from orthosparse.lab.seeds import fenced
+from orthosparse.lab.threads import threads_for
 from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.evaluate import evaluate
@@ -28,7 +30,9 @@ def fit(
     """
     device, precision = state.fabric.device, state.recipe.precision
     fence = fenced(state.seed, [device] if device.type == "cuda" else [])
-    with fence, arithmetic(precision, deterministic=deterministic):
+    weights = sum(parameter.numel() for parameter in state.network.parameters())
+    threads = threads_for(weights, state.recipe.batch) if device.type == "cpu" else nullcontext()
+    with fence, threads, arithmetic(precision, deterministic=deterministic):
         stepper = Stepper(state, graph=graph)
         state.model.train()
         for callback in callbacks:
