@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test lint types tests bench clean
+.PHONY: install demo test lint types tests bench readme-table clean
 
 install: $(STAMP)
 
@@ -32,6 +32,10 @@ tests: install
 
 bench: install
 	$(BIN)/orthosparse bench sampler
+
+# The table of the front page, from the committed rows and the paper's numbers.
+readme-table: install
+	$(BIN)/python -m orthosparse.lab.paper.frontpage README.md $(wildcard results/*.jsonl)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -23,7 +23,7 @@ def pairs_of(item: Any, seeds: list[int] | None, *, smoke: bool, epochs: int | N
 
 def only_those(pairs: list[Any], filters: list[str]) -> list[Any]:
     """Return the pairs whose experiments pass the filters."""
-    from orthosparse.lab.commands._selection import selected
+    from orthosparse.lab.selection import selected
 
     passing = set(selected(list(dict.fromkeys(pair.experiment for pair in pairs)), filters))
     return [pair for pair in pairs if pair.experiment in passing]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -37,6 +38,10 @@ class Experiment:
 
     def key(self) -> str:
         """Return the kind and the given fields as compact JSON, names in order."""
+        return self._key
+
+    @cached_property
+    def _key(self) -> str:
         return json.dumps({"kind": self.kind, **self.given()}, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     def described(self) -> dict[str, Any]:

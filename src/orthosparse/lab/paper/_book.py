@@ -52,7 +52,7 @@ class Book:
         kept = [number for number in found if number is not None]
         lost = len(found) - len(kept)
         notes = [note] * bool(note) + [f"{lost} of {len(found)} diverged"] * bool(lost)
-        return Measured(kept, "; ".join(notes))
+        return Measured(kept, "; ".join(notes), rows)
 
     def accuracy(self, experiment: Experiment) -> Measured:
         """Return the test accuracies, in percent."""

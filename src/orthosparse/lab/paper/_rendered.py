@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 # Mean and deviation; None where one number is all there is.
 Number = tuple[float, float | None]
@@ -13,10 +14,12 @@ class Measured:
 
     Attributes:
         note: what sets these runs apart from the paper's, such as fewer epochs.
+        rows: where they come from, if each has a row of its own.
     """
 
     values: Sequence[float] = ()
     note: str = ""
+    rows: Sequence[dict[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Cell:
     exists: bool = True
     paper_mark: str = ""
     our_mark: str = ""
+    rows: Sequence[dict[str, Any]] = ()
 
     @property
     def difference(self) -> float | None:

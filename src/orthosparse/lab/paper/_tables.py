@@ -61,7 +61,7 @@ def _cell(measured: Measured | None, line: Line, column: Column, item: str | Non
     paper = None if item is None else number(item, line.key, column.key)
     if measured is None:
         return Cell(paper, exists=False)
-    return Cell(paper, summary(measured.values), len(measured.values), measured.note)
+    return Cell(paper, summary(measured.values), len(measured.values), measured.note, rows=measured.rows)
 
 
 def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Callable[..., Any]) -> None:

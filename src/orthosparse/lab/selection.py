@@ -1,13 +1,18 @@
 """Which experiments are meant: filters such as ``model=resnet32``, or a glob on an experiment's words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
+from orthosparse.lab.experiments import Experiment
+
+Chosen = TypeVar("Chosen", bound=Experiment)
+NONE = "none"  # what a field that an experiment does not have, or not read, is
 _LISTED = 12  # values of a field that a message names
 
 
-def selected(experiments: Sequence[Any], filters: Sequence[str]) -> list[Any]:
+def selected(experiments: Sequence[Chosen], filters: Sequence[str]) -> list[Chosen]:
     """Return the experiments that pass: one filter of each field at least, and one of the globs if there are any.
 
     Args:
@@ -19,7 +24,12 @@ def selected(experiments: Sequence[Any], filters: Sequence[str]) -> list[Any]:
     groups: dict[str, list[str]] = {}
     for text in filters:
         field, equals, value = text.partition("=")
-        groups.setdefault(field if equals else "", []).append(value if equals else text)
+        groups.setdefault(field if equals else "", []).append(value if equals else f"*{text}*")
+    known = {name for each in experiments for name in fields_of(each)}
+    if unknown := [field for field in groups if field and field not in known]:
+        raise ValueError(
+            f"only: expected a field of these experiments ({', '.join(sorted(known))}); got {unknown[0]!r}"
+        )
     passing = list(experiments)
     for field, patterns in groups.items():
         passing = [each for each in passing if _passes(each, field, patterns)]
@@ -28,38 +38,32 @@ def selected(experiments: Sequence[Any], filters: Sequence[str]) -> list[Any]:
     return passing
 
 
-def fields_of(experiment: Any) -> dict[str, str]:
+@cache
+def fields_of(experiment: Experiment) -> dict[str, str]:
     """Return the fields that an experiment reads, as text; those inside a field are called ``field.name``."""
     found: dict[str, str] = {}
     for name, value in experiment.described().items():
-        if name in experiment.unread():
-            continue
-        inside = (
-            {f"{name}.{inner}": each for inner, each in value.items()} if isinstance(value, dict) else {name: value}
-        )
-        found |= {key: _text(each) for key, each in inside.items()}
+        if name not in experiment.unread():
+            inside = value.items() if isinstance(value, dict) else ()
+            found |= {f"{name}.{inner}": _text(each) for inner, each in inside}
+            found |= {} if isinstance(value, dict) else {name: _text(value)}
     return found
 
 
-def _passes(experiment: Any, field: str, patterns: list[str]) -> bool:
-    text = fields_of(experiment).get(field) if field else experiment.label()
-    matches: Callable[[str], bool] = lambda pattern: fnmatchcase(text or "", pattern)  # noqa: E731 - one line
-    return text is not None and any(map(matches, patterns if field else [f"*{each}*" for each in patterns]))
+def _passes(experiment: Experiment, field: str, patterns: Sequence[str]) -> bool:
+    text = fields_of(experiment).get(field, NONE) if field else experiment.label()
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
 
 
-def _remedy(experiments: Sequence[Any], groups: dict[str, list[str]]) -> str:
+def _remedy(experiments: Sequence[Experiment], groups: dict[str, list[str]]) -> str:
     """Say which of the filters is to blame, and what could stand there."""
-    known: dict[str, set[str]] = {}
-    for experiment in experiments:
-        for name, text in fields_of(experiment).items():
-            known.setdefault(name, set()).add(text)
     for field, patterns in groups.items():
-        if not field and not any(_passes(each, field, patterns) for each in experiments):
-            return f"no label holds {' or '.join(map(repr, patterns))}; one is {experiments[0].label()!r}"
-        if field and field not in known:
-            return f"there is no field {field!r}, but {', '.join(sorted(known))}"
-        if field and not any(_passes(each, field, patterns) for each in experiments):
-            return f"{field} is {_listed(sorted(known[field]))}; got {', '.join(patterns)}"
+        if any(_passes(each, field, patterns) for each in experiments):
+            continue
+        if not field:
+            return f"no label fits {' or '.join(patterns)}; one is {experiments[0].label()!r}"
+        there = sorted({fields_of(each).get(field, NONE) for each in experiments})
+        return f"{field} is {_listed(there)}; got {', '.join(patterns)}"
     return "each of the filters passes some experiments, all of them together none"
 
 
@@ -78,5 +82,5 @@ def _text(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return ",".join(map(_text, value))
+        return ",".join(map(_text, value)) or NONE
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,7 +1,7 @@
 import pytest
 
-from orthosparse.lab.commands._selection import fields_of, selected
 from orthosparse.lab.experiments import Efficiency, ExpectedDensity, Training
+from orthosparse.lab.selection import fields_of, selected
 
 SPARSE = [
     Training(model, "cifar10", 0.1, distribution, scheme, options={"iterations": 20} if scheme == "ai" else {})
@@ -24,7 +24,7 @@ def test_fields_add_up_and_filters_of_one_field_are_alternatives():
 def test_a_dense_network_has_no_distribution():
     assert DENSE not in selected(ALL, ["distribution=erk"])
     assert "distribution" not in fields_of(DENSE)
-    assert selected(ALL, ["density=1"]) == [DENSE]
+    assert selected(ALL, ["density=1"]) == selected(ALL, ["distribution=none"]) == [DENSE]
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,9 @@ def test_globs_words_and_inner_fields(filters, count):
     [
         (["model=resnet33"], "model is one of resnet32, vgg16c; got resnet33"),
         (["data=mnist"], "data is always cifar10; got mnist"),
-        (["modle=resnet32"], "there is no field 'modle', but activation, "),
-        (["rigl"], "no label holds 'rigl'; one is 'training resnet32"),
+        (["modle=resnet32"], "data, dense_init, density, distribution, "),
+        (["modle=none"], "got 'modle'"),
+        (["rigl"], "no label fits *rigl*; one is 'training resnet32"),
         (["model=vgg16c", "density=1"], "all of them together none"),
     ],
 )

@@ -1,0 +1,146 @@
+"""What the front page says of an item: for each network, or in one line, the measured cells and the paper's."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean
+
+from orthosparse.lab.paper._book import Row
+from orthosparse.lab.paper._chapters import Chapter
+from orthosparse.lab.paper._rendered import Cell, Column, Line, Table
+from orthosparse.lab.paper._words import digits_of, number_text
+
+FIGURE = "a figure"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One line of the front page: what, the paper's and our numbers, and the rows behind ours."""
+
+    label: str
+    paper: str
+    ours: str
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The part of an item's tables that the front page shows; empty tuples mean all of them."""
+
+    tables: int = 9
+    columns: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    seeds: bool = True
+
+
+_PARTS = {
+    "expected_density": _Part(columns=("largest_distance",)),
+    "init_runtime": _Part(tables=1, blocks=("erk",)),
+    "mask_pictures": _Part(columns=("orthogonality",)),
+    "parameter_counts": _Part(columns=("kept",), seeds=False),
+    "ranks": _Part(seeds=False),
+    "singular_values": _Part(columns=("linear",), blocks=("uniform",)),
+}
+
+
+def headlines(chapter: Chapter) -> list[Headline]:
+    """Return the lines of an item that has rows."""
+    if chapter.name in _OWN:
+        return _OWN[chapter.name](chapter)
+    part = _PARTS.get(chapter.name, _Part())
+    found = []
+    for table in chapter.rendered.tables[: part.tables]:
+        for index, column in enumerate(table.columns):
+            cells = [(line, cells[index]) for line, cells in zip(table.lines, table.cells, strict=True)]
+            measured = [
+                (line, cell) for line, cell in cells if cell.ours and line.block in (part.blocks or [line.block])
+            ]
+            if measured and column.key in (part.columns or [column.key]):
+                found.append(_headline(chapter, table, index, measured, part.seeds))
+    return found
+
+
+def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[Line, Cell]], seeds: bool) -> Headline:
+    column, digits = table.columns[index], digits_of(table, index)
+    paper = _blocks([(line, number_text(cell.paper and (cell.paper[0], None), digits)) for line, cell in measured])
+    ours = _blocks([(line, number_text(cell.ours and (cell.ours[0], None), digits)) for line, cell in measured])
+    notes = [_seeds(cell.seeds for _, cell in measured)] if seeds else []
+    notes += dict.fromkeys(cell.note for _, cell in measured if cell.note)
+    rows = [row for _, cell in measured for row in cell.rows] or _rows_of(chapter, column)
+    return Headline(f"{table.title}: {column.label}", paper or FIGURE, ours + _bracketed(notes), rows)
+
+
+def _blocks(cells: Sequence[tuple[Line, str]]) -> str:
+    """Return a line for each block: what its lines share, then what tells them apart, with the numbers."""
+    told = []
+    for _, block in groupby([(line, text) for line, text in cells if text], key=lambda cell: cell[0].block):
+        pairs = list(block)
+        heads = list(zip(*(line.heads for line, _ in pairs), strict=True))
+        shared = [set(column) for column in heads if len(pairs) > 1 and len(set(column)) == 1]
+        prefix = f"{' '.join(*shared)}: " if shared else ""
+        own = [" ".join(head for head in line.heads if {head} not in shared) for line, _ in pairs]
+        told.append(prefix + ", ".join(f"{name} {text}" for name, (_, text) in zip(own, pairs, strict=True)))
+    return "<br>".join(told)
+
+
+def _rows_of(chapter: Chapter, column: Column) -> list[Row]:
+    """The rows of the column's network, where a column is one; else all."""
+    model, _, data = column.key.partition("/")
+    own = [row for row in chapter.rows if (row["fields"].get("model"), row["fields"].get("data")) == (model, data)]
+    return own or chapter.rows
+
+
+def _seeds(counts: Iterable[int]) -> str:
+    least, most = min(found := list(counts)), max(found)
+    return f"{most} seed{'s' * (most > 1)}" if least == most else f"{least} to {most} seeds"
+
+
+def _bracketed(notes: Sequence[str]) -> str:
+    return f" ({'; '.join(notes)})" if notes else ""
+
+
+def _efficiency(chapter: Chapter) -> list[Headline]:
+    """The largest matrix that EOI was measured at, and how many times as long the others take there."""
+    by_place: dict[tuple[int, float], dict[str, list[Row]]] = {}
+    for row in chapter.rows:
+        fields = row["fields"]
+        by_place.setdefault((fields["size"], fields["density"]), {}).setdefault(fields["method"], []).append(row)
+    places = [place for place, methods in by_place.items() if "eoi" in methods]
+    if not places:
+        return []
+    size, density = max(places)
+    rows = by_place[size, density]
+    seconds = {method: fmean(row["metrics"]["seconds"] for row in rows[method]) for method in rows if "-" not in method}
+    score = max(row["metrics"]["orthogonality"] for row in rows["eoi"])
+    others = [
+        f"{name.upper()} takes {each / seconds['eoi']:,.0f} times as long"
+        for name, each in seconds.items()
+        if name != "eoi"
+    ]
+    ours = f"EOI {1e3 * seconds['eoi']:.3g} ms, orthogonal to {score:.1e}; {'; '.join(sorted(others))}"
+    seeds = _bracketed([_seeds([len(rows["eoi"])])])
+    label = f"{chapter.title}: n = {size}, density {density:g}"
+    return [Headline(label, "AI takes circa 100 times as long as EOI", ours.rstrip("; ") + seeds, chapter.rows)]
+
+
+def _conv_details(chapter: Chapter) -> list[Headline]:
+    """The drawings' counts."""
+    ours = "; ".join(f"{picture.title.lower()}: {picture.caption}" for picture in chapter.rendered.pictures)
+    return [Headline(chapter.title, "a drawing", ours, chapter.rows)] if ours else []
+
+
+_OWN: dict[str, Callable[[Chapter], list[Headline]]] = {"conv_details": _conv_details, "efficiency": _efficiency}
+
+
+def fresh(chapters: Iterable[Chapter]) -> Iterator[tuple[Chapter, Headline]]:
+    """Yield the lines of all items, without those whose rows an earlier item has shown already.
+
+    The ranks are always shown: they are made of others' rows alone.
+    """
+    shown: set[tuple[str, int]] = set()
+    for chapter in chapters:
+        found = [(each, {(row["key"], row["seed"]) for row in each.rows}) for each in headlines(chapter)]
+        for headline, names in found:
+            if chapter.name == "ranks" or names - shown:
+                yield chapter, headline
+        shown |= {name for _, names in found for name in names}

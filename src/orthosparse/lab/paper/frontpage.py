@@ -1,0 +1,77 @@
+"""The table of the front page: what was measured, by which command, where and how fast, beside the paper's numbers.
+
+``python -m orthosparse.lab.paper.frontpage README.md results/*.jsonl`` writes it between the two marks of the page.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from orthosparse.lab._results_text import read_text
+from orthosparse.lab.paper import ITEMS
+from orthosparse.lab.paper._book import Row
+from orthosparse.lab.paper._chapters import chapters_of
+from orthosparse.lab.paper._command import command_of
+from orthosparse.lab.paper._headlines import fresh
+from orthosparse.lab.paper._words import seconds_text
+
+BEGIN, END = "<!-- begin: make readme-table -->", "<!-- end: make readme-table -->"
+_HEADS = "| item | command | machine and time | paper | ours |\n|---|---|---|---|---|\n"
+
+
+def table(rows: Iterable[Row]) -> str:
+    """Return the table in Markdown; items without rows are not in it."""
+    lines = []
+    for chapter, headline in fresh(chapters_of(ITEMS, list(rows))):
+        command = command_of(chapter.name, ITEMS[chapter.name], headline.rows)
+        cells = [headline.label, f"`{command}`", _machines(headline.rows), headline.paper, headline.ours]
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n")
+    return _HEADS + "".join(lines)
+
+
+def rows_of(files: Iterable[Path]) -> tuple[list[Row], list[str]]:
+    """Return the rows of all files, the first of each experiment and seed, and what could not be read."""
+    found: dict[tuple[str, int], Row] = {}
+    problems: list[str] = []
+    for file in sorted(files):
+        rows, wrong = read_text(file)
+        problems += wrong
+        for row in rows:
+            found.setdefault((row["key"], row["seed"]), row)
+    return list(found.values()), problems
+
+
+def inserted(page: str, text: str) -> str:
+    """Return the page with `text` between its marks.
+
+    Raises:
+        ValueError: the page does not have each mark once, in this order.
+    """
+    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
+        raise ValueError(f"page: expected {BEGIN!r} once, and after it {END!r} once")
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{text}{END}{rest.split(END)[1]}"
+
+
+def _machines(rows: Sequence[Row]) -> str:
+    """Return each machine with how many runs it made, and how long one took on average."""
+    told = []
+    for device, count in Counter(str(row["device"]) for row in rows).most_common():
+        mean = sum(row["wall_s"] for row in rows if row["device"] == device) / count
+        told.append(f"{device}: {count} run{'s' * (count > 1)} of {seconds_text(mean)}")
+    return "<br>".join(told)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Rewrite the table of a page, and say what could not be read."""
+    page, *files = map(Path, arguments)
+    rows, problems = rows_of(files)
+    page.write_text(inserted(page.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
+    for problem in problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

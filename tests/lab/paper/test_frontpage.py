@@ -1,0 +1,144 @@
+"""The table of the front page: a line for whatever has rows, each with a command that makes those rows."""
+
+import re
+import shlex
+from itertools import pairwise
+
+import pytest
+
+from lab.paper.rows import row_of
+from orthosparse.lab.experiments import Training
+from orthosparse.lab.paper import ITEMS, frontpage
+from orthosparse.lab.paper._book import family
+from orthosparse.lab.paper._command import command_of
+from orthosparse.lab.results import Store
+from orthosparse.lab.selection import selected
+
+BASE = Training("resnet32", "cifar10", 0.1, "erk", "base")
+EOI = Training("resnet32", "cifar10", 0.1, "erk", "eoi")
+METRICS = {
+    "training": {"test_accuracy": 0.5},
+    "spectrum": {"mean": 0.5, "max": 1.0},
+    "efficiency": {"seconds": 0.002, "modelled_seconds": 9.0, "orthogonality": 3e-7},
+    "expected_density": {"rotations": 7, "largest_distance": 0.25},
+    "mask_picture": {"count": 2, "orthogonality": 1e-7, "columns": 2},
+    "parameter_count": {"parameters": 9000, "prunable": 8000, "kept": 800},
+    "init_runtime": {"seconds": 3.0, "sparsify_seconds": 1.0},
+    "conv_picture": {"outputs": 1, "inputs": 1, "side": 1, "count": 1, "center_count": 1},
+}
+CURVES = {"mask_picture": {"mask": [1, 0, 0, 1]}, "conv_picture": {"mask": [1], "weights": [1.0]}}
+
+
+def rows_for(experiments, seed=1, **more):
+    return [
+        row_of(each, seed, curves=CURVES.get(each.kind), **METRICS[each.kind], **more)
+        for each in dict.fromkeys(experiments)
+    ]
+
+
+def lines_of(text):
+    return [re.split(r" ?(?<!\\)\| ?", line)[1:-1] for line in text.splitlines()[2:]]
+
+
+def chosen(command):
+    """The experiments that a command of the page runs."""
+    words = shlex.split(command.strip("`"))
+    assert words[:3] == ["orthosparse", "paper", "run"]
+    filters = [value for option, value in pairwise(words) if option == "--only"]
+    every = ITEMS[words[3]].experiments()
+    return selected(every, filters) if filters else every
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_item_that_has_rows_has_a_line_and_its_command_makes_them(name):
+    experiments = ITEMS[name].experiments()
+    lines = lines_of(frontpage.table(rows_for(experiments)))
+    own = [line for line in lines if f" {name}" in line[1]]
+    assert own
+    for item, command, machine, paper, ours in own:
+        assert item
+        assert paper
+        assert "toy machine: " in machine
+        assert ours
+        assert "None" not in paper + ours
+        assert {each.key() for each in chosen(command)} <= {each.key() for each in experiments}
+
+
+def test_no_rows_no_lines():
+    assert lines_of(frontpage.table([])) == []
+
+
+def test_accuracies_are_means_with_their_seeds_beside_the_papers():
+    rows = [row_of(BASE, seed, test_accuracy=accuracy) for seed, accuracy in ((1, 0.88), (2, 0.9))]
+    rows.append(row_of(EOI, 1, test_accuracy=0.895))
+    ((item, command, machine, paper, ours),) = lines_of(frontpage.table(rows))
+    assert item == "Test accuracy of contemporary networks, density 10 %: ResNet32 (CIFAR-10)"
+    assert paper == "ERK: Base 89.49, EOI 89.79"
+    assert ours == "ERK: Base 89.00, EOI 89.50 (1 to 2 seeds)"
+    assert machine == "toy machine: 3 runs of 2.0 s"
+    assert "--seeds 1,2" in command
+    assert {each.key() for each in chosen(command)} == {BASE.key(), EOI.key()}
+
+
+def test_rows_that_an_earlier_item_showed_do_not_make_a_line_again():
+    rows = rows_for([BASE, EOI])
+    assert [line[1].split()[3] for line in lines_of(frontpage.table(rows))] == ["contemporary"]
+    moving = Training("resnet32", "cifar10", 0.1, "erk", "base", dynamic="rigl")
+    lines = lines_of(frontpage.table([*rows, *rows_for([moving])]))
+    assert [line[1].split()[3] for line in lines] == ["contemporary", "dynamic"]
+    assert "RigL" in lines[1][4]
+
+
+def test_shorter_trainings_say_so_and_so_does_their_command():
+    short = Training("resnet32", "cifar10", 0.1, "erk", "eoi", epochs=20)
+    ((_, command, _, _, ours),) = lines_of(frontpage.table(rows_for([short])))
+    assert ours == "EOI 50.00 (1 seed; 20 epochs instead of 200)".replace("EOI", "ERK EOI")
+    assert command.endswith("--epochs 20`")
+
+
+def test_the_largest_measured_matrix_stands_for_the_efficiency():
+    every = [each for each in ITEMS["efficiency"].experiments() if each.size <= 64]
+    rows = rows_for(every)
+    for row in rows:
+        row["metrics"]["seconds"] *= 1000 if row["fields"]["method"] == "ai" else 1
+    ((item, _, _, paper, ours),) = lines_of(frontpage.table(rows))
+    assert item.endswith("n = 64, density 0.0625")
+    assert "100 times" in paper
+    assert ours == "EOI 2 ms, orthogonal to 3.0e-07; AI takes 1,000 times as long; SAO takes 1 times as long (1 seed)"
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_the_command_for_some_rows_of_an_item_needs_no_more_filters_than_tell_them_apart(name):
+    experiments = ITEMS[name].experiments()
+    assert "--only" not in command_of(name, ITEMS[name], rows_for(experiments))
+    one = experiments[len(experiments) // 2]
+    command = command_of(name, ITEMS[name], rows_for([one]))
+    assert one.key() in {each.key() for each in chosen(command)}
+    if len(experiments) > 1:
+        assert {family(each.key()) for each in chosen(command)} == {family(one.key())}
+
+
+def test_the_text_goes_between_the_marks_and_nothing_else_changes():
+    page = f"a\n{frontpage.BEGIN}\nold\n{frontpage.END}\nb\n"
+    new = frontpage.inserted(page, "new\n")
+    assert new == page.replace("old", "new")
+    assert frontpage.inserted(new, "new\n") == new
+
+
+@pytest.mark.parametrize("page", ["", frontpage.BEGIN, f"{frontpage.END} {frontpage.BEGIN}"])
+def test_a_page_without_its_marks_is_refused(page):
+    with pytest.raises(ValueError, match="page: expected"):
+        frontpage.inserted(page, "")
+
+
+def test_the_program_rewrites_the_page_and_names_what_it_cannot_read(tmp_path, capsys):
+    store = Store(tmp_path / "results.sqlite")
+    assert all(store.append(row) for row in rows_for([BASE]))
+    store.export(tmp_path / "a.jsonl")
+    (tmp_path / "b.jsonl").write_text("nonsense\n")
+    page = tmp_path / "page.md"
+    page.write_text(f"{frontpage.BEGIN}\n{frontpage.END}\n")
+    assert frontpage.main([str(page), str(tmp_path / "a.jsonl")]) == 0
+    assert "ERK Base 50.00 (1 seed)" in page.read_text()
+    assert frontpage.main([str(page), *map(str, tmp_path.glob("*.jsonl"))]) == 1
+    assert "b.jsonl: expected a file of results" in capsys.readouterr().err
