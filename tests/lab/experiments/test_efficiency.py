@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from orthosparse import givens
+from orthosparse import SCHEMES, givens
 from orthosparse.lab.experiments import Efficiency
 
 
@@ -21,6 +21,20 @@ def test_ai_is_timed_with_its_iterations_and_comes_closer_with_more():
     assert (few["iterations"], few["density"]) == (2, 0.25)
 
 
+def test_plain_ai_never_stops_early(monkeypatch):
+    ai, seen = SCHEMES["ai"], []
+
+    def watched(*given, **options):
+        seen.append(options.get("tolerance"))
+        return ai(*given, **options)
+
+    monkeypatch.setitem(SCHEMES, "ai", watched)
+    for method in ("ai", "ai-plain"):
+        Efficiency(method, 16, 0.25, iterations=2).run(1, device="cpu")
+    assert set(seen) == {None, 0.0}
+    assert Efficiency("ai", 16, 0.25) != Efficiency("ai-plain", 16, 0.25)
+
+
 def test_sao_takes_the_nearest_density_that_it_can_and_says_which():
     assert Efficiency("sao", 64, 0.1).run(1, device="cpu")["density"] == 0.125
 
@@ -34,5 +48,5 @@ def test_the_cost_model_is_a_copy_and_a_count_for_every_rotation_and_no_time_of_
 
 
 def test_an_unknown_method_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match="method: expected one of ai, eoi, released-cost-model, sao"):
+    with pytest.raises(ValueError, match="method: expected one of ai, ai-plain, eoi, released-cost-model, sao"):
         Efficiency("qr", 64, 0.1)

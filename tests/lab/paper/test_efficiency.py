@@ -11,14 +11,14 @@ def test_times_ratios_and_the_cost_model_stand_where_they_belong():
     rows = [
         row_of(Efficiency("eoi", 16, 0.0625), 1, seconds=0.001, orthogonality=1e-7),
         row_of(Efficiency("eoi", 16, 0.0625), 2, seconds=0.003, orthogonality=1e-7),
-        row_of(Efficiency("ai", 16, 0.0625), 1, seconds=8.0, orthogonality=2.0),
+        row_of(Efficiency("ai-plain", 16, 0.0625), 1, seconds=8.0, orthogonality=2.0),
         row_of(Efficiency("released-cost-model", 16, 0.0625), 1, modelled_seconds=0.001),
     ]
     rendered = efficiency.render(rows)
     by_size = rendered.tables[0]
     first = {line.key: cells[0] for line, cells in zip(by_size.lines, by_size.cells, strict=True)}
     assert first["eoi"].ours == (pytest.approx(2.0), pytest.approx(2**0.5))
-    assert first["ai"].ours == (8000.0, None)
+    assert first["ai-plain"].ours == (8000.0, None)
     assert first["sao"].ours is None
     assert first["released-cost-model"].ours == (1.0, None)
     assert "AI takes 4,000.0 to 4,000.0 times as long as EOI; longer in 1 of the 1 measured places" in rendered.notes[0]
@@ -31,4 +31,17 @@ def test_times_ratios_and_the_cost_model_stand_where_they_belong():
 def test_every_size_and_density_of_the_paper_is_there():
     places = {(each.size, each.density) for each in efficiency.experiments()}
     assert {size for size, density in places if density == 0.0625} == {16, 32, 64, 128, 256, 512, 1024, 2048}
-    assert {method.method for method in efficiency.experiments()} == {"eoi", "sao", "ai", "released-cost-model"}
+    assert {method.method for method in efficiency.experiments()} == {
+        "eoi",
+        "sao",
+        "ai",
+        "ai-plain",
+        "released-cost-model",
+    }
+
+
+def test_large_matrices_are_given_fewer_iterations_of_ai_and_the_page_says_so():
+    given = {each.size: each.iterations for each in efficiency.experiments() if each.method == "ai-plain"}
+    assert given[512] is None
+    assert given[1024] == given[2048] == 200
+    assert any("Above n = 512 both were given 200 iterations" in note for note in efficiency.render([]).notes)

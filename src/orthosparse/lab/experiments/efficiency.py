@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from orthosparse.registry import lookup
 
 _LONG_ENOUGH, _FEWEST, _MOST = 0.2, 3, 50  # repeat for so many seconds, and so many times
 _AI_ITERATIONS = 10_000
+_DESCENTS = ("ai", "ai-plain")
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,9 +27,10 @@ class Efficiency(Experiment):
 
     Attributes:
         method: ``eoi``, ``sao`` (at the density nearest to the asked one that it allows), ``ai`` (from a dense
-            orthogonal matrix times a random mask), or ``released-cost-model``. The last is no measurement of a sampler:
-            the paper's released code copies the matrix and counts its non-zeros at every rotation, so the model is the
-            measured time of one such copy and count, times the expected number of rotations.
+            orthogonal matrix times a random mask; stops once its loss no longer falls), ``ai-plain`` (goes through all
+            its iterations), or ``released-cost-model``. The last is no measurement of a sampler: the paper's released
+            code copies the matrix and counts its non-zeros at every rotation, so the model is the measured time of one
+            such copy and count, times the expected number of rotations.
         iterations: of AI; None: 10^4.
     """
 
@@ -53,7 +56,7 @@ class Efficiency(Experiment):
 
     def cost(self) -> float:
         """Return a rough number of seconds on a processor."""
-        if self.method != "ai":
+        if self.method not in _DESCENTS:
             return 1.0 + 1e-7 * self.size**2
         return 1.0 + (self.iterations or _AI_ITERATIONS) * (2e-5 + 4 * self.size**3 * 1e-11)
 
@@ -93,7 +96,7 @@ def _sao(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, A
     return _measured(draw, device)
 
 
-def _ai(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, Any]:
+def _ai(experiment: Efficiency, seed: int, device: torch.device, **own: float) -> dict[str, Any]:
     iterations = experiment.iterations or _AI_ITERATIONS
     linear: nn.Linear = nn.utils.skip_init(nn.Linear, experiment.size, experiment.size, bias=False, device=device)
     masks = DISTRIBUTIONS["uniform"](linear, experiment.density, generator=derive(seed, "mask"))
@@ -103,7 +106,7 @@ def _ai(experiment: Efficiency, seed: int, device: torch.device) -> dict[str, An
         generator = derive(seed, "ai", turn)
         with torch.no_grad():
             init.orthogonal_(linear.weight, generator=generator)
-        options = {"iterations": iterations, "device": device, "generator": generator}
+        options = {"iterations": iterations, "device": device, "generator": generator, **own}
         mask = SCHEMES["ai"](linear, masks, layers=layers, **options)["weight"]
         return linear.weight.detach(), mask
 
@@ -126,6 +129,7 @@ def _released(experiment: Efficiency, seed: int, device: torch.device) -> dict[s
 
 _METHODS: dict[str, Callable[[Efficiency, int, torch.device], dict[str, Any]]] = {
     "ai": _ai,
+    "ai-plain": partial(_ai, tolerance=0.0),
     "eoi": _eoi,
     "released-cost-model": _released,
     "sao": _sao,
