@@ -1,16 +1,19 @@
 """The `orthosparse` program: finds its commands, and turns errors into one line and an exit code.
 
 A command is a file in ``lab/commands``: ``NAME.py`` with a function ``NAME`` (or a ``typer.Typer`` called ``NAME`` when
-it has commands of its own). It is imported only when it is asked for.
+it has commands of its own). It is imported only when it is asked for, and imports what is heavy when it runs. A command
+that can go on after an interrupt says so by ``RESUMES_WITH``, the words that it needs beside those it was given.
 """
 
 import contextlib
 import importlib
 import logging
 import pkgutil
+import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -18,8 +21,28 @@ from typer.core import TyperGroup
 
 from orthosparse.lab import commands
 
-# Exit codes, as shells know them: 1 it went wrong, 2 it was asked wrongly, 130 interrupted.
-_FAILED, _MISUSED, _INTERRUPTED = 1, 2, 130
+# Exit codes, as shells know them.
+DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+_HELP = f"""Sparse training that starts exactly orthogonal.
+
+\b
+Examples:
+  orthosparse demo
+  orthosparse inspect timm:resnet50 --density 0.1
+  orthosparse train --model resnet32 --data cifar10 --root data --density 0.1
+  orthosparse COMMAND --help
+
+\b
+Exit codes:
+  {DONE:3}  done
+  {FAILED:3}  it went wrong, or a part of it did; the rest is kept
+  {MISUSED:3}  it was asked wrongly: an option, a name, a file or data that is not there
+  {INTERRUPTED:3}  interrupted; the last line says how to go on
+
+An error is one line on stderr. With --json, where a command has it, stdout holds JSON and nothing else. There are no
+colours and no bars where the output is no terminal; NO_COLOR takes the colours away everywhere.
+"""
+_Misuse: Any = typer.BadParameter.__base__  # typer's own error for what was asked wrongly; it has no public name
 
 
 class _Commands(TyperGroup):
@@ -36,19 +59,28 @@ class _Commands(TyperGroup):
             return None
         entry = getattr(importlib.import_module(f"{commands.__name__}.{cmd_name}"), cmd_name)
         if not isinstance(entry, typer.Typer):
-            single = _app()
+            single = _app(add_completion=False)
             single.command(name=cmd_name)(entry)
             entry = single
         command = typer.main.get_command(entry)
         command.name = cmd_name
         return command
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is meant, or say which one may be."""
+        try:
+            return super().resolve_command(ctx, args)
+        except _Misuse as error:
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            error.message += f" Did you mean {near[0]!r}?" if near else ""
+            raise
+
 
 def _app(**options: Any) -> typer.Typer:
-    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **options)
+    return typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, **options)
 
 
-app = _app(cls=_Commands, no_args_is_help=True, help="Sparse training that starts exactly orthogonal.")
+app = _app(cls=_Commands, no_args_is_help=True, help=_HELP)
 
 
 def _print_version(asked: bool) -> None:
@@ -61,8 +93,12 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _program(
-    debug: Annotated[bool, typer.Option("--debug", help="On an error, show where it came from.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="On an error, show where it came from; also after a command.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     del debug, version  # read by main, answered by the callback
 
@@ -71,38 +107,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code; an error is one line on stderr (with ``--debug``, the trace too)."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    given = [word for word in given if word != "--debug"]
     with _logging_to_stderr():
         try:
-            result = typer.main.get_command(app).main(
-                [a for a in given if a != "--debug"], prog_name="orthosparse", standalone_mode=False
-            )
+            result = typer.main.get_command(app).main(given, prog_name="orthosparse", standalone_mode=False)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - this is where every error ends
             if debug:
                 traceback.print_exc()
-            return _report(error, debug)
-    if result == _INTERRUPTED:  # how newer versions of typer hand an interrupt on
-        return _report(KeyboardInterrupt(), debug)
-    return result if isinstance(result, int) else 0  # an int: typer.Exit's code
+            return _report(error, given, debug)
+    if result == INTERRUPTED:  # how newer versions of typer hand an interrupt on
+        return _report(KeyboardInterrupt(), given, debug)
+    return result if isinstance(result, int) else DONE  # an int: typer.Exit's code
 
 
-def _report(error: BaseException, debug: bool) -> int:
+def _report(error: BaseException, given: Sequence[str], debug: bool) -> int:
+    """Tell an error in one line, with the remedy, and return its exit code."""
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        typer.echo("interrupted", err=True)
-        return _INTERRUPTED
+        typer.echo(f"interrupted{_way_on(given)}", err=True)
+        return INTERRUPTED
     if hasattr(error, "format_message"):  # typer's own: a wrong option, an unknown command
-        typer.echo(f"error: {error.format_message()}. Try: orthosparse --help".replace("..", "."), err=True)
-        return _MISUSED
+        typer.echo(_misuse(error), err=True)
+        return MISUSED
     message = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, ValueError | TypeError | FileNotFoundError | ImportError | FileExistsError):
         typer.echo(f"error: {message}", err=True)
-        return _MISUSED
+        return MISUSED
     where = "" if debug else " (run again with --debug to see where it came from)"
     typer.echo(f"error: {type(error).__name__}: {message}{where}", err=True)
-    return _FAILED
+    return FAILED
+
+
+def _misuse(error: Any) -> str:
+    """Return what is wrong and whose help to look at; asked for nothing at all, a command answers with its help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return str(error.format_message())
+    message = " ".join(error.format_message().split()).rstrip(".")
+    asked = getattr(getattr(error, "ctx", None), "command_path", "orthosparse")
+    return f"error: {message}{'' if message.endswith('?') else '.'} Try: {asked} --help"
+
+
+def _way_on(given: Sequence[str]) -> str:
+    """Return the command that goes on where this one was interrupted, if it is one that can."""
+    name = next((word for word in given if not word.startswith("-")), "")
+    more = getattr(sys.modules.get(f"{commands.__name__}.{name}"), "RESUMES_WITH", None)
+    if more is None:
+        return ""
+    return f"; go on with: {shlex.join(['orthosparse', *given, *(word for word in more if word not in given)])}"
 
 
 @contextlib.contextmanager
-def _logging_to_stderr() -> Any:
+def _logging_to_stderr() -> Iterator[None]:
     """Show what the library logs from warnings on, while a command runs."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))

@@ -1,14 +1,57 @@
 import json
 
+import pytest
+
+from orthosparse.lab.bench import training
 from orthosparse.lab.cli import main
 
 
 def test_sampler_rows_are_printed_and_written(tmp_path, capsys):
-    file = tmp_path / "rows.json"
-    assert main(["bench", "sampler", "observation", "--quick", "--json", str(file)]) == 0
-    assert "Observation" not in capsys.readouterr().err
-    (row,) = json.loads(file.read_text())
+    file = tmp_path / "new" / "rows.jsonl"
+    assert main(["bench", "sampler", "observation", "--quick", "--out", str(file)]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "standard errors" in captured.out
+    row = json.loads(file.read_text())
     assert row["value"] <= row["limit"] == 0.05
+
+
+def test_with_json_stdout_holds_the_rows_alone(capsys):
+    assert main(["bench", "sampler", "observation", "--quick", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert [row["check"] for row in json.loads(captured.out)] == ["points off by 3 standard errors"]
+    assert "standard errors" in captured.err
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Rows of a benchmark that takes no time."""
+    figures = {
+        "seconds_per_epoch": 1.5,
+        "milliseconds_per_step": 4.0,
+        "faster_than_plain": 2.0,
+        "cost_against_dense": 0.1,
+    }
+    rows = [{"model": "resnet32", "way": way, "device": "toy", **figures} for way in training.WAYS]
+
+    def measure(setting, tell):
+        tell(f"{setting.models[0]} {setting.steps}")
+        return rows
+
+    monkeypatch.setattr(training, "measure", measure)
+    return rows
+
+
+def test_training_is_timed_and_told(timed, tmp_path, capsys):
+    file = tmp_path / "rows.jsonl"
+    given = ["bench", "training", "--models", "resnet32", "--steps", "7", "--out", str(file)]
+    assert main(given) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("CIFAR-10, batch 128, tf32, toy\n")
+    assert captured.err == "resnet32 7\n"
+    assert [json.loads(line) for line in file.read_text().splitlines()] == timed
+    assert main([*given, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == timed
 
 
 def test_unknown_checks_are_answered_with_the_known_ones(capsys):

@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import json
 import shutil
 from pathlib import Path
 
@@ -33,6 +34,16 @@ def test_one_failure_does_not_stop_the_others_and_the_exit_code_tells(mnist, tmp
     assert "error: mnist: " in streams.err
     assert "missing. Ask the librarian" in streams.err
     assert "digits: comes with" in streams.out
+
+
+def test_with_json_stdout_holds_what_came_of_each_set(mnist, tmp_path, capsys):
+    assert main(["data", "mnist", "digits", "--root", str(tmp_path), "--json"]) == 1
+    captured = capsys.readouterr()
+    first, second = json.loads(captured.out)
+    assert (first["name"], first["complete"]) == ("mnist", False)
+    assert "Ask the librarian" in first["error"]
+    assert second == {"name": "digits", "root": str(tmp_path), "complete": True, "fetched": False, "error": None}
+    assert "error: mnist: " in captured.err
 
 
 def test_unknown_names_are_answered_with_the_known_ones(tmp_path, capsys):

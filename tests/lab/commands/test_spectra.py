@@ -23,4 +23,4 @@ def test_missing_data_is_answered_with_the_command_that_brings_it(tmp_path, caps
 
 def test_seeds_that_are_none_are_refused(tmp_path, capsys):
     assert main(["spectra", "--root", str(FIXTURES), "--seeds", "1,b", "--out", str(tmp_path)]) == 2
-    assert "seeds: expected integers with commas between them; got '1,b'" in capsys.readouterr().err
+    assert "seeds: expected whole numbers with commas between them, such as 1,2,3; got '1,b'" in capsys.readouterr().err

@@ -3,7 +3,6 @@ import json
 import pytest
 
 from orthosparse.lab import cli
-from orthosparse.lab.commands.train import _option
 
 SMALL = "--model mlp --data digits --activation tanh --density 0.3 --scheme base --epochs 1 --batch 64 --lr 0.1"
 
@@ -68,7 +67,8 @@ def test_a_wrong_word_is_one_line_that_says_what_was_expected(tmp_path, capsys, 
     assert expected in captured.err
 
 
-def test_options_are_json_where_they_can_be():
-    assert _option("iterations=100") == ("iterations", 100)
-    assert _option("compat=paper-code") == ("compat", "paper-code")
-    assert _option("center_density=0.3") == ("center_density", 0.3)
+def test_with_json_stdout_holds_the_row_alone(tmp_path, capsys):
+    assert _train(tmp_path / "run", "--json") == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == json.loads((tmp_path / "run" / "result.jsonl").read_text())
+    assert captured.err.startswith("epoch   1")

@@ -22,7 +22,9 @@ start = time.perf_counter()
 givens.sample((256, 256), 8192, dtype=torch.float32)
 print(1e3 * (time.perf_counter() - start))
 """
-_IMPORT = "import torch, time; start = time.perf_counter(); import orthosparse; print(time.perf_counter() - start)"
+_IMPORT = (
+    "import torch, time; start = time.perf_counter(); from orthosparse import *; print(time.perf_counter() - start)"
+)
 _LARGE = """
 import resource, time, torch
 from orthosparse import givens
@@ -162,19 +164,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = set(given.checks) - CHECKS.keys()
     if unknown:
         parser.error(f"checks: expected any of {', '.join(CHECKS)}; got {', '.join(sorted(unknown))}")
-    return show(given.checks or tuple(CHECKS), quick=given.quick, rows=given.json)
+    rows = show(given.checks or tuple(CHECKS), quick=given.quick, tell=partial(print, flush=True))
+    if given.json is not None:
+        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    return sum(row.limit is not None and row.value > row.limit for row in rows)
 
 
-def show(checks: Sequence[str], *, quick: bool, rows: Path | None) -> int:
-    """Print the rows of the checks, write them to a file, and return how many are over their limits."""
-    print("The sampler's kernel is " + ("built." if givens.has_kernel() else "not built: its rows are missing."))
+def show(checks: Sequence[str], *, quick: bool, tell: Callable[[str], None]) -> list[Row]:
+    """Tell the rows of the checks as they are measured, and return them."""
+    tell("The sampler's kernel is " + ("built." if givens.has_kernel() else "not built: its rows are missing."))
     taken = []
     for row in run(checks, quick=quick):
-        print(line(row), flush=True)
+        tell(line(row))
         taken.append(row)
-    if rows is not None:
-        rows.write_text(json.dumps([asdict(row) for row in taken], indent=1) + "\n")
-    return sum(row.limit is not None and row.value > row.limit for row in taken)
+    return taken
 
 
 def _plain(size: int, density: float, generator: torch.Generator) -> Tensor:

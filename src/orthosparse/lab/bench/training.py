@@ -182,11 +182,16 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def titled(setting: Setting, rows: list[dict[str, Any]]) -> str:
+    """Return the table below a line that says what was timed where."""
+    where = rows[0]["device"] if rows else ""
+    return f"CIFAR-10, batch {setting.batch}, {setting.precision}, {where}\n{table(rows)}"
+
+
 def run(setting: Setting, out: Path | None = None) -> str:
     """Measure, write the rows to `out` as JSON lines, and return the table."""
     rows = measure(setting, tell=lambda line: print(line, file=sys.stderr, flush=True))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    where = rows[0]["device"] if rows else ""
-    return f"CIFAR-10, batch {setting.batch}, {setting.precision}, {where}\n{table(rows)}"
+    return titled(setting, rows)

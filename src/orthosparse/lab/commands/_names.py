@@ -21,6 +21,7 @@ TABLES = {
     "model": ("lab/models/__init__.py", "MODELS"),
     "precision": ("lab/training/recipe.py", "PRECISIONS"),
     "recipe": ("lab/training/recipe.py", "RECIPES"),
+    "schedule": ("lab/training/recipe.py", "SCHEDULES"),
     "scheme": ("schemes/__init__.py", "SCHEMES"),
     "strategy": ("lab/training/devices.py", "STRATEGIES"),
 }

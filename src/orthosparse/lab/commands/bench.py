@@ -1,10 +1,15 @@
 """`orthosparse bench`: measurements of speed and exactness, side by side in one run."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from orthosparse.lab.commands._names import completing
+from orthosparse.lab.commands._options import Device, Json, print_json
+
+_ROWS = "A file for the rows, one JSON object a line."
 bench = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -18,32 +23,76 @@ bench = typer.Typer(
 def sampler(
     checks: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CHECK...]", help="Any of exactness, speed, calls, growth, observation."),
+        typer.Argument(
+            metavar="CHECK",
+            help="Any of exactness, speed, calls, growth, observation.",
+            autocompletion=completing("check"),
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, a few seconds.")] = False,
-    json: Annotated[Path | None, typer.Option(help="A file for the rows.")] = None,
+    out: Annotated[Path | None, typer.Option(help=_ROWS)] = None,
+    json: Json = False,
 ) -> None:
-    """Sample matrices: exactness, time over that of plain random numbers, growth with size, Observation 1."""
+    """Measure how exact and how fast the sampler is.
+
+    Exactness, time over that of plain random numbers, growth with size, Observation 1.
+
+    \b
+    Examples:
+      orthosparse bench sampler
+      orthosparse bench sampler speed --quick --json
+    """
+    from dataclasses import asdict
+
     from orthosparse.lab.bench.sampler import CHECKS, show
 
     unknown = [check for check in checks or () if check not in CHECKS]
     if unknown:
         raise ValueError(f"checks: expected any of {', '.join(CHECKS)}; got {', '.join(unknown)}")
-    show(checks or tuple(CHECKS), quick=quick, rows=json)
+    rows = [asdict(row) for row in show(checks or tuple(CHECKS), quick=quick, tell=partial(typer.echo, err=json))]
+    _keep(rows, out, json)
 
 
 @bench.command()
 def training(
     root: Annotated[Path | None, typer.Option(help="The folder of CIFAR-10; without it pictures are made up.")] = None,
-    models: Annotated[list[str] | None, typer.Option(help="resnet32 and resnet110 by default.")] = None,
-    precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "tf32",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:INDEX.")] = "auto",
+    models: Annotated[
+        list[str] | None,
+        typer.Option(help="resnet32 and resnet110 by default.", autocompletion=completing("model")),
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(help="fp32, tf32 or bf16.", autocompletion=completing("precision"))
+    ] = "tf32",
+    device: Device = "auto",
     repeats: Annotated[int, typer.Option(min=1, help="Epochs that are timed of each way.")] = 3,
     steps: Annotated[int, typer.Option(min=0, help="Steps of an epoch that are timed; 0 for all.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="A file for the rows, one JSON object a line.")] = None,
+    out: Annotated[Path | None, typer.Option(help=_ROWS)] = None,
+    json: Json = False,
 ) -> None:
-    """Train an epoch: a plain loop, this one on the dense network, and on the masked one."""
-    from orthosparse.lab.bench.training import MODELS, Setting, run
+    """Measure how fast training is.
+
+    A plain loop, this one on the dense network, and on the masked one, side by side.
+
+    \b
+    Examples:
+      orthosparse bench training --root data
+      orthosparse bench training --models resnet32 --steps 20 --repeats 1 --device cpu --json
+    """
+    from orthosparse.lab.bench.training import MODELS, Setting, measure, titled
 
     setting = Setting(models or MODELS, root, precision=precision, device=device, repeats=repeats, steps=steps)
-    typer.echo(run(setting, json))
+    rows = measure(setting, tell=partial(typer.echo, err=True))
+    if not json:
+        typer.echo(titled(setting, rows))
+    _keep(rows, out, json)
+
+
+def _keep(rows: list[dict[str, Any]], out: Path | None, json: bool) -> None:
+    """Write the rows to a file, or print them, as asked."""
+    if out is not None:
+        from json import dumps
+
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text("".join(f"{dumps(row)}\n" for row in rows))
+    if json:
+        print_json(rows)

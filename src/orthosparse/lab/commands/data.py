@@ -2,50 +2,69 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from orthosparse.lab.commands._names import completing
+from orthosparse.lab.commands._options import Json, print_json
+
+RESUMES_WITH = ()
 _HELP = "Any of mnist, fashion_mnist, cifar10, cifar100, tiny_imagenet, imagenet."
 
 
 def data(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help=_HELP)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help=_HELP, autocompletion=completing("data"))],
     root: Annotated[Path, typer.Option(help="The folder under which they lie or are put.")] = Path("data"),
+    json: Json = False,
 ) -> None:
-    """Fetch data sets with their checksums; what is already there is verified and kept."""
-    from rich.console import Console
+    """Fetch data sets, or verify those that are there.
+
+    Checksums are compared, and what is already there is kept. A download that was interrupted goes on where it stopped.
+    The exit code is 1 if a set could not be brought.
+
+    \b
+    Examples:
+      orthosparse data mnist cifar10
+      orthosparse data cifar100 --root /datasets --json
+    """
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     from orthosparse.lab.data import DATA
+    from orthosparse.lab.rendering import console
     from orthosparse.registry import lookup
 
     for name in names:
         lookup(DATA, name, "data")
     text, rest = TextColumn("{task.description}"), (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(text, BarColumn(), *rest, console=Console(stderr=True), transient=True) as progress:
+    to = console(stderr=True)
+    with Progress(text, BarColumn(), *rest, console=to, transient=True, disable=not to.is_terminal) as progress:
 
         def announce(file: str) -> Callable[[int, int | None], None]:
             task = progress.add_task(file, total=None)
             return lambda done, total: progress.update(task, completed=done, total=total)
 
-        done = [_bring(name, root.expanduser(), announce) for name in dict.fromkeys(names)]
-    if not all(done):
+        found = []
+        for name in dict.fromkeys(names):
+            found.append(_bring(name, root.expanduser(), announce))
+            typer.echo(found[-1].pop("told"), err=json or not found[-1]["complete"])
+    if json:
+        print_json(found)
+    if not all(each["complete"] for each in found):
         raise typer.Exit(1)
 
 
-def _bring(name: str, root: Path, announce: Callable[[str], Callable[[int, int | None], None]]) -> bool:
-    """Fetch or verify one set, say what came of it, and return whether it is complete."""
+def _bring(name: str, root: Path, announce: Callable[[str], Callable[[int, int | None], None]]) -> dict[str, Any]:
+    """Fetch or verify one set, and return what came of it, ``told`` in words."""
     from orthosparse.lab.data.fetching import fetch
     from orthosparse.lab.data.sources import SOURCES
 
+    known = {"name": name, "root": str(root), "complete": True, "fetched": False, "error": None}
     if name not in SOURCES:
-        typer.echo(f"{name}: comes with scikit-learn, nothing to fetch")
-        return True
+        return known | {"told": f"{name}: comes with scikit-learn, nothing to fetch"}
     try:
         fetched = fetch(SOURCES[name], root, announce)
     except (OSError, ValueError) as error:
-        typer.echo(f"error: {name}: {error}", err=True)
-        return False
-    typer.echo(f"{name}: {'fetched, verified' if fetched else 'already there, verified'} in {root}")
-    return True
+        return known | {"complete": False, "error": str(error), "told": f"error: {name}: {error}"}
+    state = "fetched, verified" if fetched else "already there, verified"
+    return known | {"fetched": fetched, "told": f"{name}: {state} in {root}"}

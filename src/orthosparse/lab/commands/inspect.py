@@ -7,6 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
+from orthosparse.lab.commands._names import completing
+from orthosparse.lab.commands._options import (
+    Distribution,
+    Exclude,
+    Floor,
+    Json,
+    Options,
+    Root,
+    Scheme,
+    Seed,
+    named_value,
+    print_json,
+)
+
 _MODEL = "A model of the paper (mlp, resnet32, ...), timm:NAME, or path/to/file.py:function."
 _INPUT = "Shape of one input, e.g. 3x224x224; the data's or the model's own by default."
 _DENSE = "The dense start: conv_orthogonal, delta_orthogonal, orthogonal, or default for the model's own weights."
@@ -17,39 +31,49 @@ _ROWS, _REMARKS = 60, 8  # layers and warnings that a terminal shows
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(help=_MODEL)],
+    model: Annotated[str, typer.Argument(help=_MODEL, autocompletion=completing("model"))],
     density: Annotated[float, typer.Option(help="Fraction of active weights.")] = 0.1,
-    distribution: Annotated[str, typer.Option(help="How many weights each layer keeps.")] = "erk",
-    scheme: Annotated[str, typer.Option(help="Which weights, and with what values.")] = "eoi",
-    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the distribution or the scheme.")] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="A layer (name or glob) that stays dense.")] = None,
-    floor: Annotated[str, typer.Option(help="Layers below their floor: raise, partial or error.")] = "raise",
+    distribution: Distribution = "erk",
+    scheme: Scheme = "eoi",
+    option: Options = None,
+    exclude: Exclude = None,
+    floor: Floor = "raise",
     gain: Annotated[float, typer.Option(help="Factor of the orthogonal weights.")] = 1.0,
     bias_std: Annotated[float, typer.Option(help="Deviation of the biases.")] = 0.0,
-    dense_init: Annotated[str, typer.Option(help=_DENSE)] = "conv_orthogonal",
-    activation: Annotated[str | None, typer.Option(help="Built-in models: instead of their own.")] = None,
-    data: Annotated[str | None, typer.Option(help="A data set; Gaussian inputs and random labels without.")] = None,
-    root: Annotated[Path, typer.Option(help="The folder that holds the data.")] = Path("data"),
+    dense_init: Annotated[str, typer.Option(help=_DENSE, autocompletion=completing("dense_init"))] = "conv_orthogonal",
+    activation: Annotated[
+        str | None,
+        typer.Option(help="Built-in models: instead of their own.", autocompletion=completing("activation")),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="A data set; Gaussian inputs and random labels without.", autocompletion=completing("data")),
+    ] = None,
+    root: Root = Path("data"),
     classes: Annotated[int | None, typer.Option(help="Outputs; the data's or the model's own by default.")] = None,
     input: Annotated[str | None, typer.Option(help=_INPUT)] = None,  # noqa: A002 - the option's name
     output: Annotated[str | None, typer.Option(help=_OUTPUT)] = None,
     samples: Annotated[int, typer.Option(help="Inputs for gradients, scores and batch norms.")] = 8,
     spectrum_samples: Annotated[int | None, typer.Option(help=_SPECTRUM)] = None,
     steps: Annotated[int, typer.Option(help="Of Lanczos, where the Jacobian is too large to have whole.")] = 6,
-    mode: Annotated[str, typer.Option(help=_MODE)] = "calibrated",
+    mode: Annotated[str, typer.Option(help=_MODE, autocompletion=completing("mode"))] = "calibrated",
     double: Annotated[bool, typer.Option("--double", help="Compute in float64.")] = False,
-    seed: Annotated[int, typer.Option(help="Everything that is drawn follows from it.")] = 0,
+    seed: Seed = 0,
     out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("runs/inspect"),
-    json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON instead of tables.")] = False,
+    json: Json = False,
 ) -> None:
-    """Compare a dense start, base and a scheme on a model: spectrum, orthogonality, live paths, gradients.
+    """Compare starts of a model before it is trained.
 
-    Prints a table and writes one self-contained page. Nothing is trained.
+    A dense one, base and a scheme: spectrum, orthogonality, live paths, gradients. Prints a table and writes one
+    self-contained page. Nothing is trained.
 
-    orthosparse inspect timm:resnet50 --density 0.1 --distribution erk --scheme eoi
+    \b
+    Examples:
+      orthosparse inspect mlp --data digits --activation tanh --density 0.1
+      orthosparse inspect timm:resnet50 --density 0.1 --distribution erk --scheme eoi
+      orthosparse inspect path/to/net.py:build --input 3x64x64 --exclude head --json
     """
     from orthosparse.lab import inspection as parts
-    from orthosparse.lab.commands._options import named_value
     from orthosparse.lab.rendering import console, foot_of, write_page
 
     options = dict(named_value(text) for text in option or ())
@@ -139,7 +163,6 @@ def _print_tables(lead: str, advice: Any, found: list[Any], path: Path) -> None:
 
 
 def _print_json(model: str, source: str, advice: Any, found: list[Any], path: Path) -> None:
-    import json
     from dataclasses import asdict
 
     from orthosparse.lab import inspection as parts
@@ -152,4 +175,4 @@ def _print_json(model: str, source: str, advice: Any, found: list[Any], path: Pa
         "activation": advice.activation,
         "critical_point": point,
     }
-    typer.echo(json.dumps(facts | {"starts": {each.name: parts.plain(each) for each in found}}))
+    print_json(facts | {"starts": {each.name: parts.plain(each) for each in found}})

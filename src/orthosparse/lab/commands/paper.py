@@ -72,9 +72,7 @@ def _print_list(found: list[dict[str, Any]]) -> None:
 def run(
     items: Annotated[
         list[str],
-        typer.Argument(
-            metavar="ITEM...", help="What to run; `paper list` names them.", autocompletion=completing("item")
-        ),
+        typer.Argument(metavar="ITEM", help="What to run; `paper list` names them.", autocompletion=completing("item")),
     ],
     seeds: Annotated[
         str | None, typer.Option(help="Such as 1,2,3; by default the item's own, with --smoke the first of them.")
@@ -142,7 +140,7 @@ def report(
 
     \b
     Examples:
-      orthosparse paper merge && orthosparse paper report --out report.html
+      orthosparse paper report --out report.html
       orthosparse paper report --out tables.tex --format tex
     """
     from orthosparse.lab.paper.report import write_report

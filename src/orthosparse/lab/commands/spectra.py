@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from orthosparse.lab.commands._options import Json, print_json, whole_numbers
+
+RESUMES_WITH = ()
 _COMPAT = "paper-code: scores as the paper's released code computes them."
 
 
@@ -13,13 +16,20 @@ def spectra(
     out: Annotated[Path, typer.Option(help="Where rows and pictures go.")] = Path("runs/spectra"),
     seeds: Annotated[str, typer.Option(help="One or more, with commas between them.")] = "1",
     ai_iterations: Annotated[int | None, typer.Option(help="Of AI's descent; by default the paper's 10000.")] = None,
-    compat: Annotated[str | None, typer.Option(help=_COMPAT)] = None,
+    compat: Annotated[str | None, typer.Option(help=_COMPAT, autocompletion=lambda: ["paper-code"])] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first so many points: a trial.")] = None,
+    json: Json = False,
 ) -> None:
-    """Reproduce the figure of section 5.1: singular values at the start against density, for a 7 x 100 MLP on MNIST.
+    """Reproduce the figure of section 5.1: singular values.
 
-    648 points a seed, some minutes on two cores. Rows that --out already has are not computed again, so the same
-    command goes on where it was stopped. They are the rows of `paper run singular_values`, and can be merged there.
+    Those of the input-output Jacobian of a 7 x 100 MLP on MNIST at its start, against density. 648 points a seed, some
+    minutes on two cores. Rows that --out already has are not computed again, so the same command goes on where it was
+    stopped. They are the rows of `paper run singular_values`, and can be merged there.
+
+    \b
+    Examples:
+      orthosparse spectra --root data --seeds 1,2,3
+      orthosparse spectra --limit 20 --ai-iterations 100 --out trial
     """
     from functools import partial
 
@@ -33,7 +43,7 @@ def spectra(
     from orthosparse.lab.threads import one_thread
 
     asked = experiments(ai_iterations=ai_iterations, compat=compat)[:limit]
-    pairs = [Pair(experiment, seed) for seed in _numbers(seeds) for experiment in asked]
+    pairs = [Pair(experiment, seed) for seed in whole_numbers(seeds) for experiment in asked]
     load("mnist", root)  # what is wrong with the data is said before anything is made
     store = Store(out / "rows.sqlite")
     with one_thread(), Display() as display:
@@ -43,13 +53,10 @@ def spectra(
         raise RuntimeError(f"{summary.failed[0].pair}: {summary.failed[0].error}")
     rows = store.rows(keys={experiment.key() for experiment in asked})
     store.export(out / "singular_values.jsonl")
-    for ending in ("png", "svg"):
-        render(rows, out / f"singular_values.{ending}")
-    typer.echo(f"{len(rows)} rows in {out / 'singular_values.jsonl'}; pictures beside them (.png, .svg)")
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise ValueError(f"seeds: expected integers with commas between them; got {text!r}") from error
+    pictures = [out / f"singular_values.{ending}" for ending in ("png", "svg")]
+    for picture in pictures:
+        render(rows, picture)
+    if json:
+        print_json({"file": str(out / "singular_values.jsonl"), "pictures": list(map(str, pictures)), "rows": rows})
+    else:
+        typer.echo(f"{len(rows)} rows in {out / 'singular_values.jsonl'}; pictures beside them (.png, .svg)")
