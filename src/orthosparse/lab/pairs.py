@@ -1,9 +1,6 @@
 """A pair, one experiment with one seed: run it, and make the row that says what came of it."""
 
-import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -13,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment, Progress
+from orthosparse.lab.warned import warned
 
 Row = dict[str, Any]
 
@@ -59,7 +57,7 @@ def perform(
     experiment = pair.experiment
     device = device if experiment.accelerated else "cpu"
     source, begin = origin(device), perf_counter()
-    with _warnings() as warned:
+    with warned() as messages:
         metrics = experiment.run(
             pair.seed,
             root=root,
@@ -69,8 +67,8 @@ def perform(
         )
     wall = perf_counter() - begin + metrics.get("resumed_seconds", 0.0)
     curves = metrics.pop("curves", {})
-    if warned:
-        metrics["warnings"] = "; ".join(dict.fromkeys(warned))
+    if messages:
+        metrics["warnings"] = "; ".join(dict.fromkeys(messages))
     return {
         "key": experiment.key(),
         "seed": pair.seed,
@@ -92,21 +90,6 @@ def origin(device: str) -> Row:
 
     found = provenance(resolved(device))
     return {name: found[name] for name in ("commit", "versions", "device")}
-
-
-@contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """Collect what the library warns of inside the block; it goes into the row instead of the display."""
-    messages: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("orthosparse")
-    before = logger.handlers, logger.propagate
-    logger.handlers, logger.propagate = [handler], False
-    try:
-        yield messages
-    finally:
-        logger.handlers, logger.propagate = before
 
 
 def _finite(value: Any) -> Any:

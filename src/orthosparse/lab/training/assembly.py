@@ -56,12 +56,12 @@ def assemble(
     rng = generators(seed)
     if data is None:
         data = load(config.data, root, device=fabric.device, validation=config.validation)
-    network = _dense(config, data, rng).to(fabric.device)
-    loader = _shuffled(config, data, rng, fabric.device, rank=fabric.global_rank, world=fabric.world_size)
-    if saved is not None:
+    if saved is None:
+        network = started(config, seed, data, fabric.device)
+    else:
+        network = _dense(config, data, rng).to(fabric.device)
         load_sparse(network, saved)
-    elif config.density < 1:
-        _sparsify(network, config, data, rng, fabric.device)
+    loader = shuffled(config, data, rng, fabric.device, rank=fabric.global_rank, world=fabric.world_size)
     parameters = sum(p.numel() for p in network.parameters())
     network = _for_many_ranks(network, fabric)
     layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -86,6 +86,15 @@ def assemble(
     return Assembled(state, _still(data.test, config, fabric), parameters)
 
 
+def started(config: TrainConfig, seed: int, data: Dataset, device: torch.device) -> nn.Module:
+    """Return the network of a configuration and a seed before its first step, its masks attached."""
+    rng = generators(seed)
+    network = _dense(config, data, rng).to(device)
+    if config.density < 1:
+        _sparsify(network, config, data, rng, device)
+    return network
+
+
 def _dense(config: TrainConfig, data: Dataset, rng: Generators) -> nn.Module:
     network = build(
         config.model,
@@ -101,7 +110,7 @@ def _dense(config: TrainConfig, data: Dataset, rng: Generators) -> nn.Module:
     return network
 
 
-def _shuffled(
+def shuffled(
     config: TrainConfig, data: Dataset, rng: Generators, device: torch.device, *, rank: int = 0, world: int = 1
 ) -> Loader:
     """Return the loader of the training samples."""
@@ -126,7 +135,10 @@ def _still(split: Split, config: TrainConfig, fabric: Fabric) -> Loader:
 
 def _sparsify(network: nn.Module, config: TrainConfig, data: Dataset, rng: Generators, device: torch.device) -> None:
     # Scores see whole batches on every rank, so that the masks do not depend on how many ranks there are.
-    whole = _shuffled(config, data, rng, device)
+    whole = shuffled(config, data, rng, device)
+    options = dict(config.options)
+    if config.scheme == "ai":
+        options.setdefault("device", device)  # its descent is long: thousands of products for every layer
     orthosparse.sparsify(
         network,
         config.density,
@@ -138,7 +150,7 @@ def _sparsify(network: nn.Module, config: TrainConfig, data: Dataset, rng: Gener
         bias_std=config.recipe.bias_std,
         floor=config.floor,
         generator=rng.mask,
-        **config.options,
+        **options,
     )
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.precision import DoublePrecision
 from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import nn
 
 STRATEGIES = ("auto", "ddp", "fsdp")
-_FABRIC_PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp64": "64-true"}
+_FABRIC_PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed"}
 
 
 def launch(*, device: str = "auto", devices: int = 1, strategy: str = "auto", precision: str = "tf32") -> Fabric:
@@ -37,7 +38,7 @@ def launch(*, device: str = "auto", devices: int = 1, strategy: str = "auto", pr
         devices=chosen,
         num_nodes=nodes,
         strategy=_strategy(strategy, processes),
-        precision=_FABRIC_PRECISION[precision],  # type: ignore[arg-type]
+        **_precision(precision),
     )
     if os.environ.get("LT_CLI_USED") != "1":  # `fabric run` has launched it
         fabric.launch()
@@ -76,6 +77,18 @@ def _device(device: str, devices: int) -> tuple[str, int | list[int]]:
         if int(index or 0) >= found or devices > found:
             raise ValueError(f"device: expected one of the {found} GPUs here; got {device!r} with devices={devices}")
     return kind, [int(index)] if index else devices
+
+
+class _Double(DoublePrecision):
+    """Float64 throughout: Fabric's own would hand on what a network gives in float32."""
+
+    def convert_output(self, data: Any) -> Any:
+        return data
+
+
+def _precision(precision: str) -> dict[str, Any]:
+    """Return Fabric's arguments."""
+    return {"plugins": [_Double()]} if precision == "fp64" else {"precision": _FABRIC_PRECISION[precision]}
 
 
 def _strategy(strategy: str, processes: int) -> Any:

@@ -1,0 +1,62 @@
+"""Which runs can train together: those whose networks have one shape, one data set and one recipe."""
+
+import json
+from typing import Any
+
+from orthosparse.lab.training.config import TrainConfig
+
+# Plain chains of layers, which can be stacked.
+MODELS = ("cnn1000", "mlp", "mlp1000")
+_OWN = {"density", "distribution", "scheme", "floor", "exclude", "options", "score_batches"}
+_OWN_IN_RECIPE = {"dense_init", "gain", "bias_std"}
+# Unless a run has its masks move, these are not read.
+_UNREAD = {"dynamic", "every", "fraction", "until"}
+
+
+def why_not(config: TrainConfig) -> str | None:
+    """Return why runs like this one do not train together, or None where they do.
+
+    Example:
+        >>> from orthosparse.lab.training import recipe_for
+        >>> why_not(TrainConfig("mlp1000", "mnist", recipe_for("mlp1000"))) is None
+        True
+        >>> why_not(TrainConfig("resnet32", "cifar10", recipe_for("resnet32")))
+        'model: expected one of cnn1000, mlp, mlp1000; got resnet32'
+    """
+    recipe = config.recipe
+    if config.model not in MODELS:
+        return f"model: expected one of {', '.join(MODELS)}; got {config.model}"
+    if config.dynamic is not None:
+        return f"dynamic: expected masks that stay; got {config.dynamic}"
+    wanted: dict[str, Any] = {"optimizer": "sgd", "loss": "cross_entropy", "mixup": 0, "cutmix": 0, "clip": 0}
+    for name, value in (wanted | {"accumulate": 1}).items():
+        if getattr(recipe, name) != value:
+            return f"{name}: expected {value} for networks that train together; got {getattr(recipe, name)}"
+    return None
+
+
+def shape_of(config: TrainConfig) -> str:
+    """Return what runs must have in common to train together; starts, masks and densities are not part of it.
+
+    Raises:
+        ValueError: runs like this one cannot.
+    """
+    if (reason := why_not(config)) is not None:
+        raise ValueError(reason)
+    settings = config.settings()
+    recipe = {name: value for name, value in settings.pop("recipe").items() if name not in _OWN_IN_RECIPE}
+    shared = {name: value for name, value in settings.items() if name not in _OWN | _UNREAD}
+    return json.dumps({**shared, "recipe": recipe}, sort_keys=True)
+
+
+def check_alike(configs: list[TrainConfig]) -> None:
+    """Raise a ValueError that names what sets apart runs which are to train together."""
+    if not configs:
+        raise ValueError("members: expected at least one; got none")
+    first, *others = [json.loads(shape_of(config)) for config in configs]
+    for number, other in enumerate(others, start=1):
+        names = [name for name in first if first[name] != other[name]]
+        if names:
+            raise ValueError(
+                f"members: expected one shape, data set and recipe; member {number} differs in {', '.join(names)}"
+            )

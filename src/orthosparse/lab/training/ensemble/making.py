@@ -1,0 +1,67 @@
+"""Puts an ensemble together: its stages, its slabs filled with the starts of its members, and their data."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+
+from orthosparse.lab.data import Dataset, Loader, Split
+from orthosparse.lab.models import build
+from orthosparse.lab.seeds import generators
+from orthosparse.lab.training.assembly import shuffled
+from orthosparse.lab.training.config import TrainConfig
+from orthosparse.lab.training.ensemble.chain import Chain, Ways
+from orthosparse.lab.training.ensemble.feed import Feed
+from orthosparse.lab.training.ensemble.slab import Slab
+from orthosparse.lab.training.ensemble.stages import Pool, Stage, stages_of
+from orthosparse.lab.training.ensemble.starts import Start
+from orthosparse.lab.training.ensemble.state import Ensemble
+
+Members = Sequence[tuple[TrainConfig, int]]
+
+
+def ensemble_of(
+    members: Members, starts: Iterable[Start], data: Dataset, device: torch.device, ways: Ways
+) -> tuple[Ensemble, list[Start]]:
+    """Return the ensemble before its first step, and the starts without their weights, which it has now.
+
+    A member that could not be made is dead from the beginning.
+    """
+    config = members[0][0]
+    precision = config.recipe.precision
+    dtype = torch.float64 if precision == "fp64" else torch.float32
+    stages = _stages(config, data)
+    slabs = [Slab(stage, len(members), dtype, device) for stage in stages if isinstance(stage, Stage)]
+    light = []
+    for place, start in enumerate(starts):
+        if start.problem is None:
+            for slab in slabs:
+                slab.fill(place, start.state)
+        light.append(replace(start, state={}))
+    ensemble = Ensemble(
+        configs=[own for own, _ in members],
+        chain=Chain(stages, slabs, torch.bfloat16 if precision == "bf16" else dtype, ways),
+        slabs=slabs,
+        feed=Feed([shuffled(own, data, generators(seed), device) for own, seed in members]),
+        test=_still(data.test, config, device),
+        validation=None if data.validation is None else _still(data.validation, config, device),
+        device=device,
+    )
+    ensemble.records.alive.copy_(torch.tensor([start.problem is None for start in light]))
+    return ensemble, light
+
+
+def _stages(config: TrainConfig, data: Dataset) -> list[Stage | Pool]:
+    network = build(
+        config.model,
+        classes=data.classes,
+        in_shape=data.in_shape,
+        activation=config.activation,
+        generator=torch.Generator().manual_seed(0),  # only its shape is read
+        **config.model_options,
+    )
+    return stages_of(network, data.in_shape)
+
+
+def _still(split: Split, config: TrainConfig, device: torch.device) -> Loader:
+    return Loader(split, batch=config.eval_batch, train=False, device=device)

@@ -1,0 +1,149 @@
+"""Many runs of one shape at once, from settings to result rows, killed and resumed as often as it happens."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from lightning_fabric import Fabric
+
+from orthosparse.lab.data import Dataset, load
+from orthosparse.lab.training import checkpoint
+from orthosparse.lab.training.devices import arithmetic, launch
+from orthosparse.lab.training.ensemble.alike import check_alike
+from orthosparse.lab.training.ensemble.chain import Ways
+from orthosparse.lab.training.ensemble.ended import RESULTS, Ended, ended_of, keep, kept
+from orthosparse.lab.training.ensemble.loop import Look, fit
+from orthosparse.lab.training.ensemble.making import Members, ensemble_of
+from orthosparse.lab.training.ensemble.measures import error_of, evaluate
+from orthosparse.lab.training.ensemble.saving import Saving, put_back
+from orthosparse.lab.training.ensemble.starts import Start, start_of
+from orthosparse.lab.training.ensemble.state import Ensemble
+from orthosparse.lab.training.ensemble.step import Step
+from orthosparse.lab.training.provenance import provenance
+from orthosparse.lab.training.saving import check_same
+
+Progress = Callable[[float, str], None]
+_PAUSE = 0.5  # seconds between two reports
+
+
+def train_ensemble(
+    members: Members,
+    *,
+    root: Path | str | None = None,
+    out: Path | str | None = None,
+    resume: bool = False,
+    checkpoint_steps: int = 0,
+    checkpoint_seconds: float = 120.0,
+    ways: Ways | None = None,
+    graph: bool | None = None,
+    curve: bool = False,
+    progress: Progress | None = None,
+    device: str = "auto",
+) -> list[Ended]:
+    """Train networks of one shape, data set and recipe together, and return what came of each.
+
+    Each has the start, the masks and the order of samples that it would have alone. A member whose loss or gradient is
+    not finite stops where it is; the bits of the others do not depend on it.
+
+    Args:
+        members: configurations and seeds, which differ in starts, masks and seeds alone (see `alike`).
+        out: the folder of starts, checkpoints and results; None keeps nothing.
+        resume: go on from what is in `out`; a finished run returns its results again.
+        checkpoint_steps, checkpoint_seconds: see `Saving`.
+        ways: how the numbers are computed.
+        graph: see `Step`.
+        curve: test after every epoch too; the metrics of an epoch then have ``test_accuracy``.
+        progress: told how far it is.
+        device: auto, cpu, cuda or cuda:INDEX.
+
+    Raises:
+        ValueError: members that cannot train together; a folder that holds another run.
+    """
+    check_alike([config for config, _ in members])
+    config, ways = members[0][0], ways or Ways()
+    settings: dict[str, Any] = {
+        str(place): {"config": own.settings(), "seed": seed} for place, (own, seed) in enumerate(members)
+    }
+    folder = None if out is None else _folder(Path(out), resume)
+    if folder is not None and (finished := kept(folder, settings)) is not None:
+        return finished
+    fabric = launch(precision=config.recipe.precision, device=device)
+    if fabric.world_size > 1:
+        raise ValueError(f"members: expected one process for all of them; got {fabric.world_size}")
+    data = load(config.data, root, device=fabric.device, validation=config.validation)
+    made = _made(members, data, fabric, folder, progress or _silent)
+    ensemble, starts = ensemble_of(members, made, data, fabric.device, ways)
+    looks: list[Look] = [_Teller(progress).look] if progress is not None else []
+    if folder is not None:
+        _take_up(ensemble, folder, settings)
+        looks.append(Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds))
+    before = ensemble.seconds
+    with arithmetic(config.recipe.precision):
+        settle = partial(_settle, members=members, data=data, fabric=fabric)
+        fit(ensemble, Step(ensemble, ways, graph=graph), looks=looks, settle=settle, curve=curve)
+        tested = evaluate(ensemble, ensemble.test)
+    about = provenance(fabric.device)
+    ended = [
+        replace(each, row=each.row and {**each.row, **about}, before=before)
+        for each in ended_of(ensemble, starts, settings, tested)
+    ]
+    if folder is not None:
+        keep(folder, settings, ended)
+    return ended
+
+
+def _folder(folder: Path, resume: bool) -> Path:
+    """Return the folder of the run, made if it is not there.
+
+    Raises:
+        ValueError: it holds a run, and this one is not to resume it.
+    """
+    if not resume and (checkpoint.has_checkpoint(folder) or (folder / RESULTS).exists()):
+        raise ValueError(f"out: {folder} holds a run already; resume it or choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _take_up(ensemble: Ensemble, folder: Path, settings: dict[str, Any]) -> None:
+    """Go on from the last checkpoint in `folder`, if there is one."""
+    checkpoint.tidy(folder)
+    if (tree := checkpoint.load(folder)) is not None:
+        check_same(tree["settings"], settings)
+        put_back(ensemble, tree)
+
+
+def _made(members: Members, data: Dataset, fabric: Fabric, folder: Path | None, progress: Progress) -> Iterator[Start]:
+    """Yield the start of every member, one at a time: together they need as much memory as the ensemble."""
+    for place, (config, seed) in enumerate(members):
+        progress(0.0, f"start {place + 1} of {len(members)}")
+        own = None if folder is None else folder / "starts" / f"{place:03d}"
+        yield start_of(config, seed, data, fabric.device, own)
+
+
+def _settle(ensemble: Ensemble, *, members: Members, data: Dataset, fabric: Fabric) -> None:
+    """Find out why members have stopped."""
+    stopped = ensemble.records.stopped.tolist()
+    for place, (_, seed) in enumerate(members):
+        if stopped[place] >= 0 and place not in ensemble.errors:
+            ensemble.errors[place] = error_of(ensemble, place, seed, data, fabric)
+
+
+def _silent(fraction: float, words: str) -> None:
+    """Tell nobody."""
+
+
+class _Teller:
+    """Tells how far an ensemble is, twice a second at most."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._told = progress, -_PAUSE
+
+    def look(self, ensemble: Ensemble) -> None:
+        if monotonic() - self._told >= _PAUSE:
+            self._told = monotonic()
+            steps, epochs = len(ensemble.feed) * ensemble.recipe.epochs, ensemble.recipe.epochs
+            words = f"epoch {min(ensemble.epoch + 1, epochs)} of {epochs}, {len(ensemble.configs)} together"
+            self._progress(ensemble.steps_done / steps, words)

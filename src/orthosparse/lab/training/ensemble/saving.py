@@ -1,0 +1,106 @@
+"""Checkpoints of an ensemble: what its masks let through, and where it stands; two generations, as for single runs."""
+
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orthosparse.lab.training.checkpoint import save
+from orthosparse.lab.training.ensemble.slab import Leaf
+from orthosparse.lab.training.ensemble.state import Ensemble
+from orthosparse.lab.training.nonfinite import NonFiniteError
+
+
+class Saving:
+    """Saves an ensemble in `folder`: every so many steps, and when the last checkpoint is old.
+
+    Args:
+        settings: what the members were asked for, in plain values.
+        every: steps between checkpoints; 0 for none by count.
+        seconds: the age at which a checkpoint is replaced. The last epoch always ends with one.
+    """
+
+    def __init__(self, folder: Path, settings: dict[str, Any], *, every: int, seconds: float) -> None:
+        self.folder, self.settings, self.every, self.seconds = folder, settings, every, seconds
+        self._last, self._saved = monotonic(), -1
+
+    def __call__(self, ensemble: Ensemble) -> None:
+        """Save if it is time."""
+        old = monotonic() - self._last >= self.seconds
+        counted = self.every and ensemble.steps_done % self.every == 0
+        ended = ensemble.epoch == ensemble.recipe.epochs
+        # The last step of an epoch is no place to stop at: its metrics are not there yet.
+        if (old or counted or ended) and ensemble.step < len(ensemble.feed) and ensemble.steps_done != self._saved:
+            save(self.folder, ensemble.steps_done, {"settings": self.settings, **take(ensemble)})
+            self._last, self._saved = monotonic(), ensemble.steps_done
+
+
+def take(ensemble: Ensemble) -> dict[str, Any]:
+    """Return everything that is needed to go on from here, copied to the CPU; the masks are in the starts."""
+    records = ensemble.records
+    return {
+        "slabs": [
+            {
+                "weight": _packed(slab.weight.value, slab.weight),
+                "weight_momentum": _packed(slab.weight.momentum, slab.weight),
+                "bias": _copied(slab.bias.value),
+                "bias_momentum": _copied(slab.bias.momentum),
+            }
+            for slab in ensemble.slabs
+        ],
+        "epoch": ensemble.epoch,
+        "step": ensemble.step,
+        "seconds": ensemble.seconds,
+        "values": _copied(records.values),
+        "alive": _copied(records.alive),
+        "stopped": _copied(records.stopped),
+        "histories": ensemble.histories,
+        "errors": {member: told_of(error) for member, error in ensemble.errors.items()},
+    }
+
+
+def put_back(ensemble: Ensemble, tree: dict[str, Any]) -> None:
+    """Give an ensemble, which holds the masks of its members already, the state that `take` returned."""
+    for slab, saved in zip(ensemble.slabs, tree["slabs"], strict=True):
+        _unpack(slab.weight.value, slab.weight, saved["weight"])
+        _unpack(slab.weight.momentum, slab.weight, saved["weight_momentum"])
+        slab.bias.value.copy_(saved["bias"])
+        slab.bias.momentum.copy_(saved["bias_momentum"])
+    ensemble.epoch, ensemble.step, ensemble.seconds = tree["epoch"], tree["step"], tree["seconds"]
+    ensemble.histories = tree["histories"]
+    ensemble.errors = {member: error_from(told) for member, told in tree["errors"].items()}
+    for name in ("values", "alive", "stopped"):
+        getattr(ensemble.records, name).copy_(tree[name])
+    ensemble.records.clock.fill_(ensemble.steps_done)
+
+
+def told_of(error: NonFiniteError) -> dict[str, Any]:
+    """Return an error in plain values."""
+    return {"message": str(error), "epoch": error.epoch, "step": error.step, "layer": error.layer}
+
+
+def error_from(told: dict[str, Any]) -> NonFiniteError:
+    """Return the error that `told_of` was given."""
+    return NonFiniteError(told["message"], epoch=told["epoch"], step=told["step"], layer=told["layer"])
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return tensor.to("cpu", copy=True)
+
+
+def _packed(tensor: Tensor, leaf: Leaf) -> Tensor:
+    """Return the entries under the masks: off them there are zeros. Layer by layer, as CUDA counts to 2^31 only."""
+    assert leaf.off is not None, "weights have masks"
+    return torch.cat([layer[~off].cpu() for layer, off in zip(tensor, leaf.off, strict=True)])
+
+
+def _unpack(tensor: Tensor, leaf: Leaf, entries: Tensor) -> None:
+    assert leaf.off is not None, "weights have masks"
+    tensor.zero_()
+    begin = 0
+    for layer, off in zip(tensor, leaf.off, strict=True):
+        count = off.numel() - int(off.sum())
+        layer.masked_scatter_(~off, entries[begin : begin + count].to(layer.device))
+        begin += count

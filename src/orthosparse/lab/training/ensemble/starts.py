@@ -1,0 +1,104 @@
+"""Where each member starts: its own network, made as for a run alone, and kept in a file so that it is made once."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from orthosparse.lab.data import Dataset
+from orthosparse.lab.training.assembly import started
+from orthosparse.lab.training.checkpoint import load, save, tidy
+from orthosparse.lab.training.config import TrainConfig
+from orthosparse.lab.training.saving import check_same
+from orthosparse.lab.warned import warned
+
+
+@dataclass(frozen=True)
+class Start:
+    """A member before its first step.
+
+    Attributes:
+        state: the state dict of its network; empty where it could not be made.
+        density: the share of weights that are active, of the layers that have masks; 1 without any.
+        parameters: how many the network has, masked ones included.
+        warnings: what the library said while making it.
+        problem: why it could not be made, or None.
+    """
+
+    state: dict[str, Tensor]
+    density: float = 1.0
+    parameters: int = 0
+    warnings: list[str] = field(default_factory=list)
+    problem: str | None = None
+
+
+def start_of(config: TrainConfig, seed: int, data: Dataset, device: torch.device, folder: Path | None) -> Start:
+    """Return the start of a member, from its file in `folder` if it is there; else it is made, and kept there.
+
+    An error while making it is that member's alone: it is part of what is returned.
+    """
+    settings = {"config": config.settings(), "seed": seed}
+    if folder is not None and folder.exists():
+        tidy(folder)
+        if (tree := load(folder)) is not None:
+            check_same(tree["settings"], settings)
+            return _start(_unpacked(tree["state"]), tree["warnings"], tree["problem"])
+    start = _made(config, seed, data, device)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        tree = {"settings": settings, "warnings": start.warnings, "problem": start.problem}
+        save(folder, 0, {**tree, "state": _packed(start.state)})
+    return start
+
+
+def _made(config: TrainConfig, seed: int, data: Dataset, device: torch.device) -> Start:
+    with warned() as messages:
+        try:
+            network = started(config, seed, data, device)
+        except torch.OutOfMemoryError:
+            raise  # the machine's problem, not the member's
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other members go on and it is reported
+            return _start({}, messages, f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return _start({name: tensor.cpu() for name, tensor in network.state_dict().items()}, messages)
+
+
+def _start(state: dict[str, Tensor], warnings: list[str], problem: str | None = None) -> Start:
+    masks = [tensor for name, tensor in state.items() if name.endswith("_mask")]
+    density = sum(int(m.sum()) for m in masks) / sum(m.numel() for m in masks) if masks else 1.0
+    parameters = sum(tensor.numel() for name, tensor in state.items() if not name.endswith("_mask"))
+    return Start(state, density, parameters, list(warnings), problem)
+
+
+def _packed(state: dict[str, Tensor]) -> dict[str, Any]:
+    """Return a state dict in less space: of masked weights the active ones, and of masks a bit an entry."""
+    entries: dict[str, Any] = {}
+    for name, tensor in state.items():
+        mask = state.get(f"{name}_mask")
+        if tensor.dtype == torch.bool:
+            bits = torch.from_numpy(np.packbits(tensor.flatten().numpy()))
+            entries[name] = {"bits": bits, "shape": list(tensor.shape)}
+        else:
+            entries[name] = {"values": tensor if mask is None else tensor[mask]}
+    return entries
+
+
+def _unpacked(entries: dict[str, Any]) -> dict[str, Tensor]:
+    masks = {name: _mask(entry) for name, entry in entries.items() if "bits" in entry}
+    state = {}
+    for name, entry in entries.items():
+        mask = masks.get(f"{name}_mask")
+        if name in masks:
+            state[name] = masks[name]
+        elif mask is None:
+            state[name] = entry["values"]
+        else:
+            state[name] = torch.zeros(mask.shape, dtype=entry["values"].dtype).masked_scatter_(mask, entry["values"])
+    return state
+
+
+def _mask(entry: dict[str, Any]) -> Tensor:
+    count = int(np.prod(entry["shape"]))
+    return torch.from_numpy(np.unpackbits(entry["bits"].numpy(), count=count)).bool().view(entry["shape"])

@@ -1,0 +1,90 @@
+"""One step of all members: forward, backward and update, captured as a CUDA graph where there is a GPU."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from orthosparse.lab.training.ensemble.chain import Ways
+from orthosparse.lab.training.ensemble.pointwise import descend
+from orthosparse.lab.training.ensemble.stages import as_rows
+from orthosparse.lab.training.ensemble.state import Ensemble
+from orthosparse.lab.training.graph import Graphed
+
+
+class Step:
+    """Trains an ensemble on batch after batch; a member that is not finite stops, and no other notices.
+
+    Args:
+        graph: capture full batches as a CUDA graph; None does so on a GPU.
+    """
+
+    def __init__(self, ensemble: Ensemble, ways: Ways, *, graph: bool | None = None) -> None:
+        possible = ensemble.device.type == "cuda"
+        if graph and not possible:
+            raise ValueError(f"graph: expected a GPU; got {ensemble.device}")
+        self.ensemble = ensemble
+        self._graphed = Graphed(self._captured) if (possible if graph is None else graph) else None
+        self._descend = ways.of(descend)
+        self._images = self._labels = torch.empty(0)
+
+    def __call__(self, images: Tensor, labels: Tensor) -> None:
+        """Take the next step, on images ``[members, batch, C, H, W]`` and labels ``[members, batch]``."""
+        if self._graphed is None or images.shape[1] < self.ensemble.feed.batch:
+            self._work(images, labels)
+        else:
+            self._fill(images, labels)
+            self._graphed()
+        self.ensemble.step += 1
+
+    def _captured(self) -> None:
+        self._work(self._images, self._labels)
+
+    def _fill(self, images: Tensor, labels: Tensor) -> None:
+        if self._images.shape != images.shape:
+            self._images, self._labels = torch.empty_like(images), torch.empty_like(labels)
+        self._images.copy_(images)
+        self._labels.copy_(labels)
+
+    @torch.no_grad()
+    def _work(self, images: Tensor, labels: Tensor) -> None:
+        ensemble, chain = self.ensemble, self.ensemble.chain
+        logits, kept = chain.ahead(as_rows(images, chain.stages).to(chain.dtype))
+        losses, gradient = _losses(logits.to(ensemble.dtype), labels, ensemble.recipe.label_smoothing)
+        chain.back(gradient.to(chain.dtype), kept)
+        hits = (logits.argmax(2) == labels).sum(1)
+        ensemble.records.add(losses, _norms(ensemble), hits)
+        self._update()
+
+    def _update(self) -> None:
+        ensemble, recipe = self.ensemble, self.ensemble.recipe
+        dead = ~ensemble.records.alive
+        rates = torch.where(dead, 0.0, ensemble.rate)
+        for slab in ensemble.slabs:
+            for leaf, decays in ((slab.weight, True), (slab.bias, recipe.decay_vectors)):
+                rule = (recipe.weight_decay if decays else 0.0, recipe.momentum, recipe.nesterov)
+                shape = (1, -1, *[1] * (leaf.value.dim() - 2))
+                self._descend(leaf.value, leaf.gradient, leaf.momentum, dead.view(shape), rates.view(shape), rule)
+
+
+def _losses(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Return the mean loss of each member, and the gradient of each by its own logits."""
+    with torch.enable_grad():
+        logits = logits.detach().requires_grad_()
+        each = functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), reduction="none", label_smoothing=smoothing
+        )
+        losses = each.view(labels.shape).sum(1) / labels.shape[1]
+        (gradient,) = torch.autograd.grad(losses.sum(), logits)
+    return losses.detach(), gradient
+
+
+def _norms(ensemble: Ensemble) -> Tensor:
+    """Set the gradients off the masks to zero, and return the norm of each member's."""
+    norms = []
+    for slab in ensemble.slabs:
+        for leaf in slab.leaves:
+            if leaf.off is not None:
+                leaf.gradient.masked_fill_(leaf.off, 0.0)
+            norms.append(torch.linalg.vector_norm(leaf.gradient.flatten(2), dim=2))
+    total: Tensor = torch.linalg.vector_norm(torch.cat(norms), dim=0)
+    return total

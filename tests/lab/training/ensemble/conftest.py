@@ -1,0 +1,35 @@
+import dataclasses
+
+import pytest
+
+from orthosparse.lab.training import Recipe, TrainConfig
+
+DEEP = Recipe(epochs=2, lr=0.05, batch=100, dense_init="orthogonal", gain=1.0247, bias_std=0.00448, precision="fp64")
+
+
+def deep_config(model="mlp1000", depth=8, width=16, **changes):
+    """A narrow, deep network on the digits; fields of the recipe and of the configuration may be mixed."""
+    in_recipe = {name: changes.pop(name) for name in list(changes) if name in Recipe.__dataclass_fields__}
+    recipe = dataclasses.replace(DEEP, **in_recipe)
+    return TrainConfig(model, "digits", recipe, model_options={"depth": depth, "width": width}, **changes)
+
+
+@pytest.fixture(scope="session")
+def deep():
+    return deep_config
+
+
+@pytest.fixture(scope="session")
+def four():
+    """Four members of different starts, distributions and seeds."""
+
+    def make(**shape):
+        sparse = {"density": 0.25, **shape}
+        return [
+            (deep_config(scheme="eoi", **sparse), 1),
+            (deep_config(distribution="uniform", scheme="base", **sparse), 2),
+            (deep_config(**shape), 3),
+            (deep_config(distribution="snip", scheme="ai", options={"iterations": 20}, **sparse), 1),
+        ]
+
+    return make

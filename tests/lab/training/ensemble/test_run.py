@@ -1,0 +1,272 @@
+"""Networks that train together against the same networks trained alone."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from orthosparse.lab.training import NonFiniteError, train
+from orthosparse.lab.training.checkpoint import load
+from orthosparse.lab.training.ensemble import Ways, train_ensemble
+from orthosparse.lab.training.ensemble import run as running
+from orthosparse.lab.training.ensemble.state import Ensemble
+
+
+class Kept:
+    """Catches the ensemble that a run makes, to look at its weights."""
+
+    def __init__(self, monkeypatch):
+        made = running.ensemble_of
+
+        def catching(*arguments):
+            self.ensemble, starts = made(*arguments)
+            return self.ensemble, starts
+
+        monkeypatch.setattr(running, "ensemble_of", catching)
+
+    def weights(self):
+        return [self.ensemble.state_of(member) for member in range(len(self.ensemble.configs))]
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    return Kept(monkeypatch)
+
+
+def check_equal(members, kept, tmp_path, *, weights, losses, **options):
+    """Compare with single runs: weights and test losses to relative tolerances, metrics of epochs in float32."""
+    together = train_ensemble(members, device="cpu", **options)
+    for place, (config, seed) in enumerate(members):
+        alone = train(config, seed=seed, out=tmp_path / str(place), device="cpu", logs=())
+        row, state = together[place].row, load(tmp_path / str(place))["model"]
+        assert row.keys() == alone.keys()
+        for name in ("config", "seed", "density", "parameters", "world", "test_accuracy", "device", "versions"):
+            assert row[name] == alone[name]
+        assert row["test_loss"] == pytest.approx(alone["test_loss"], rel=losses)
+        assert len(row["epochs"]) == len(alone["epochs"])
+        for mine, theirs in zip(row["epochs"], alone["epochs"], strict=True):
+            assert mine.keys() == theirs.keys()
+            for name in theirs.keys() - {"seconds"}:
+                assert mine[name] == pytest.approx(theirs[name], rel=max(losses, 1e-6))
+        own = kept.ensemble.state_of(place)
+        assert own.keys() == state.keys()
+        for name, value in state.items():
+            if value.dtype == torch.bool:
+                assert torch.equal(own[name], value)
+            else:
+                torch.testing.assert_close(own[name], value, rtol=weights, atol=weights * float(value.abs().max()))
+
+
+def test_sixty_four_layers_of_four_members_are_four_single_runs(four, kept, tmp_path):
+    check_equal(four(depth=64), kept, tmp_path, weights=1e-10, losses=1e-10)
+
+
+def test_in_float32_they_agree_as_far_as_rounding_lets_them(four, kept, tmp_path):
+    # Some 26 steps of 24 layers: rounding of 6e-8 grows to 1e-4 at most.
+    check_equal(four(depth=24, precision="tf32"), kept, tmp_path, weights=1e-3, losses=1e-4)
+
+
+@pytest.mark.parametrize("convolution", ["gather", "native"])
+def test_convolutional_networks_are_their_single_runs_too(four, kept, tmp_path, convolution):
+    members = four(model="cnn1000", depth=8, width=8, epochs=1, dense_init="conv_orthogonal")
+    check_equal(members[:3], kept, tmp_path, weights=1e-10, losses=1e-10, ways=Ways(convolution))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nesterov": False, "label_smoothing": 0.1},
+        {"decay_vectors": False, "schedule": "cosine", "weight_decay": 0.01},
+        {"momentum": 0.5, "warmup": 1, "validation": False, "eval_batch": 77},
+    ],
+    ids=["plain momentum", "decay of matrices", "no validation"],
+)
+def test_recipes_mean_what_they_mean_alone(deep, kept, tmp_path, changes):
+    members = [(deep(density=0.3, **changes), 1), (deep(**changes), 2)]
+    check_equal(members, kept, tmp_path, weights=1e-10, losses=1e-10)
+
+
+def test_starts_may_differ_in_what_the_recipe_says_of_them(deep, kept, tmp_path):
+    members = [(deep(density=0.3, exclude=("fc1",)), 1), (deep(gain=1.1, bias_std=0.1), 1)]
+    members.append((deep(dense_init="default", gain=1.0, bias_std=0.0), 2))
+    check_equal(members, kept, tmp_path, weights=1e-10, losses=1e-10)
+
+
+def with_planted(deep, lr, planted, **changes):
+    """Three members, of which the middle one starts with weights of size `planted`."""
+    shared = {"lr": lr, "precision": "tf32", **changes}
+    middle = deep(gain=planted, activation="linear", **shared)
+    others = [deep(density=0.3, activation="linear", **shared), deep(activation="linear", **shared)]
+    return [(others[0], 1), (middle, 2), (others[1], 3)]
+
+
+@pytest.mark.parametrize("shape", [{}, {"model": "cnn1000", "width": 8, "dense_init": "conv_orthogonal"}])
+def test_a_member_that_diverges_leaves_the_bits_of_the_others_alone(deep, kept, shape):
+    harmless = train_ensemble(with_planted(deep, 0.01, 1.0, **shape), device="cpu")
+    expected = kept.weights()
+    planted = train_ensemble(with_planted(deep, 0.01, 1e4, **shape), device="cpu")
+    found = kept.weights()
+    for place in (0, 2):
+        assert all(torch.equal(found[place][name], value) for name, value in expected[place].items())
+        assert planted[place].row["test_loss"] == harmless[place].row["test_loss"]
+        assert math.isfinite(planted[place].row["test_loss"])
+    assert harmless[1].error is None
+    assert isinstance(planted[1].error, NonFiniteError)
+
+
+def test_a_member_that_diverges_is_reported_as_alone_and_stands_still(deep, kept):
+    members = with_planted(deep, 0.01, 1e4)
+    (_, middle, _) = train_ensemble(members, device="cpu")
+    with pytest.raises(NonFiniteError) as alone:
+        train(members[1][0], seed=2, device="cpu")
+    assert middle.row is None
+    assert str(middle.error) == str(alone.value)
+    places = [(error.epoch, error.step, error.layer) for error in (middle.error, alone.value)]
+    assert places[0] == places[1]
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in kept.weights()[1].values())
+
+
+def test_a_member_that_diverges_later_keeps_the_epochs_it_finished(deep):
+    # Decay that overshoots: the weights grow by the same factor at every step.
+    overshooting = {"lr": 1.0, "weight_decay": 20.0, "schedule": "constant"}
+    members = [(deep(epochs=3, precision="tf32", density=0.9, **overshooting), 1)]
+    with pytest.raises(NonFiniteError) as alone:
+        train(members[0][0], seed=1, device="cpu")
+    (ended,) = train_ensemble(members, device="cpu")
+    assert (ended.error.epoch, ended.error.step) == (alone.value.epoch, alone.value.step)
+    assert len(ended.epochs) == alone.value.epoch >= 1
+
+
+def test_a_start_that_cannot_be_made_costs_no_other(deep):
+    members = [(deep(density=0.0001), 1), (deep(density=0.3), 2)]
+    failed, other = train_ensemble(members, device="cpu")
+    assert failed.row is None
+    assert "density: expected at least" in str(failed.error)
+    alone = train(members[1][0], seed=2, device="cpu")
+    assert other.row["test_loss"] == pytest.approx(alone["test_loss"], rel=1e-10)
+
+
+def test_members_of_different_shapes_are_refused(deep):
+    with pytest.raises(ValueError, match="member 1 differs in model_options, recipe"):
+        train_ensemble([(deep(), 1), (deep(depth=9, lr=0.1), 1)])
+    with pytest.raises(ValueError, match="members: expected at least one"):
+        train_ensemble([])
+
+
+class _Stop:
+    """Ends a run, as a kill would, after so many steps."""
+
+    def __init__(self, monkeypatch, steps):
+        self.steps, self.started = steps, None
+        whole = Ensemble.steps_done.fget
+        make = running.Step
+
+        class Stopping(make):
+            def __call__(step, images, labels):
+                if self.started is None:
+                    self.started = whole(step.ensemble)
+                if whole(step.ensemble) == self.steps:
+                    raise KeyboardInterrupt
+                super().__call__(images, labels)
+
+        monkeypatch.setattr(running, "Step", Stopping)
+
+
+@pytest.mark.parametrize("stop", [2, 7, 13, 21])
+def test_a_run_that_was_stopped_ends_with_the_same_weights(four, kept, tmp_path, monkeypatch, stop):
+    members = four()
+    whole = train_ensemble(members, device="cpu")
+    expected = kept.weights()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        _Stop(patch, stop)
+        train_ensemble(members, device="cpu", out=tmp_path, checkpoint_steps=5)
+    with monkeypatch.context() as patch:
+        resumed = _Stop(patch, -1)
+        rows = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+    assert resumed.started == stop // 5 * 5
+    for mine, theirs in zip(kept.weights(), expected, strict=True):
+        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
+    for mine, theirs in zip(rows, whole, strict=True):
+        assert mine.row["test_loss"] == theirs.row["test_loss"]
+        timeless = [[{k: v for k, v in e.items() if k != "seconds"} for e in one.epochs] for one in (mine, theirs)]
+        assert timeless[0] == timeless[1]
+
+
+def test_starts_are_made_once(deep, tmp_path, monkeypatch):
+    from orthosparse.lab.training.ensemble import starts
+
+    members = [(deep(density=0.3), seed) for seed in (1, 2, 3)]
+    expected = train_ensemble(members, device="cpu")
+    made, make = [], starts.started
+
+    def counted(config, seed, *rest):
+        made.append(seed)
+        if made == [1, 2]:
+            raise KeyboardInterrupt
+        return make(config, seed, *rest)
+
+    monkeypatch.setattr(starts, "started", counted)
+    with pytest.raises(KeyboardInterrupt):
+        train_ensemble(members, device="cpu", out=tmp_path)
+    rows = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+    assert made == [1, 2, 2, 3]
+    assert [row.row["test_loss"] for row in rows] == [row.row["test_loss"] for row in expected]
+
+
+def test_a_divergence_survives_a_resume_and_a_finished_run_is_not_repeated(deep, tmp_path, monkeypatch):
+    members = with_planted(deep, 0.01, 1e4)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        _Stop(patch, 20)  # in the second epoch
+        train_ensemble(members, device="cpu", out=tmp_path, checkpoint_steps=6)
+    first = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+    alone = train_ensemble(members, device="cpu")
+    assert str(first[1].error) == str(alone[1].error)
+    with monkeypatch.context() as patch:
+        again = _Stop(patch, -1)
+        second = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+    assert again.started is None
+    assert [each.row for each in second] == json.loads(json.dumps([each.row for each in first]))
+    assert (second[1].error.epoch, second[1].error.step) == (first[1].error.epoch, first[1].error.step)
+    with pytest.raises(ValueError, match="holds a run already"):
+        train_ensemble(members, device="cpu", out=tmp_path)
+    with pytest.raises(ValueError, match=r"differ in 0\.seed \(1 there, 9 here\)"):
+        train_ensemble([(members[0][0], 9), *members[1:]], device="cpu", out=tmp_path, resume=True)
+
+
+def test_the_curve_of_the_test_accuracy_ends_where_the_row_does(deep):
+    (ended,) = train_ensemble([(deep(), 1)], device="cpu", curve=True)
+    curve = [epoch["test_accuracy"] for epoch in ended.row["epochs"]]
+    assert len(curve) == 2
+    assert curve[-1] == ended.row["test_accuracy"]
+
+
+def test_progress_tells_starts_and_epochs(deep):
+    told = []
+    train_ensemble([(deep(), 1), (deep(), 2)], device="cpu", progress=lambda *state: told.append(state))
+    assert told[:2] == [(0.0, "start 1 of 2"), (0.0, "start 2 of 2")]
+    assert told[2][1] == "epoch 1 of 2, 2 together"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", ["mlp1000", "cnn1000"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_graph_takes_the_steps_that_the_eager_loop_takes(deep, kept, model, compiled):
+    shape = {"model": model, "depth": 12, "width": 16, "precision": "fp32"}
+    members = [(deep(density=0.3, dense_init="conv_orthogonal", **shape), 1), (deep(**shape), 2)]
+    train_ensemble(members, device="cuda", graph=False)
+    expected = kept.weights()
+    train_ensemble(members, device="cuda", graph=True, ways=Ways(compiled=compiled))
+    for mine, theirs in zip(kept.weights(), expected, strict=True):
+        for name, value in theirs.items():
+            torch.testing.assert_close(mine[name].float(), value.float(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_member_that_diverges_leaves_the_others_alone(deep, kept):
+    train_ensemble(with_planted(deep, 0.01, 1.0), device="cuda")
+    expected = kept.weights()
+    planted = train_ensemble(with_planted(deep, 0.01, 1e4), device="cuda")
+    assert isinstance(planted[1].error, NonFiniteError)
+    for place in (0, 2):
+        assert all(torch.equal(kept.weights()[place][name], value) for name, value in expected[place].items())
