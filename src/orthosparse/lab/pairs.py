@@ -1,6 +1,7 @@
 """A pair, one experiment with one seed: run it, and make the row that says what came of it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -9,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from orthosparse.lab.experiments import Experiment, Progress
+from orthosparse.lab.experiments import Experiment, Progress, Training, run_together
 from orthosparse.lab.warned import warned
 
 Row = dict[str, Any]
@@ -65,7 +66,46 @@ def perform(
             device=device,
             progress=progress,
         )
-    wall = perf_counter() - begin + metrics.get("resumed_seconds", 0.0)
+    return _row(pair, metrics, messages, source, perf_counter() - begin)
+
+
+def perform_together(
+    pairs: Sequence[Pair],
+    progress: Progress | None = None,
+    *,
+    root: Path | str | None = None,
+    runs: Path | None = None,
+    device: str = "auto",
+) -> list[Row | Exception]:
+    """Run trainings of one shape as one, and return their rows; an error takes the place of a row.
+
+    The time of a row is that of all of them: its metric ``together`` says how many they were.
+
+    Args:
+        runs: the folder under which they have one together, see `together_folder`.
+    """
+    source, begin = origin(device), perf_counter()
+    trainings = [(pair.experiment, pair.seed) for pair in pairs if isinstance(pair.experiment, Training)]
+    if len(trainings) < len(pairs):
+        raise TypeError("pairs: expected trainings alone")
+    out = None if runs is None else runs / together_folder(pairs)
+    found = run_together(trainings, root=root, out=out, device=device, progress=progress)
+    wall = perf_counter() - begin
+    return [
+        metrics if isinstance(metrics, Exception) else _row(pair, metrics, messages, source, wall)
+        for pair, (metrics, messages) in zip(pairs, found, strict=True)
+    ]
+
+
+def together_folder(pairs: Sequence[Pair]) -> str:
+    """Return the name of the folder in which a run of all these pairs keeps its checkpoints."""
+    names = sorted(pair.folder for pair in pairs)
+    return f"together-{blake2b(' '.join(names).encode(), digest_size=8).hexdigest()}"
+
+
+def _row(pair: Pair, metrics: Row, messages: list[str], source: Row, seconds: float) -> Row:
+    experiment = pair.experiment
+    wall = seconds + metrics.get("resumed_seconds", 0.0)
     curves = metrics.pop("curves", {})
     if messages:
         metrics["warnings"] = "; ".join(dict.fromkeys(messages))

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 from orthosparse.lab._runner_budget import Budget, Estimates, seconds_of
 from orthosparse.lab._runner_display import Display, Silent
+from orthosparse.lab.bundles import Bundle, Together, begin, bundled
 from orthosparse.lab.engines import Outcome, Perform
 from orthosparse.lab.pairs import Pair
 from orthosparse.lab.results import EXPIRY, Owner, Store
 
-__all__ = ["Budget", "Display", "Estimates", "Silent", "Summary", "ordered", "run", "seconds_of"]
+__all__ = ["Budget", "Display", "Estimates", "Silent", "Summary", "Together", "ordered", "run", "seconds_of"]
 
 Engine = Callable[..., Generator[Outcome, None, None]]
 _POLL = 1.0  # seconds between two looks at what other runners have done
@@ -48,6 +49,7 @@ def run(
     engine: Engine,
     *,
     perform: Perform,
+    together: Together | None = None,
     budget: Budget | None = None,
     display: Silent | None = None,
     expiry: float = EXPIRY,
@@ -61,10 +63,12 @@ def run(
     Args:
         engine: a member of `ENGINES`, its jobs and address already given.
         perform: ``(pair, progress) -> row``; see `pairs.perform`.
+        together: run trainings of one shape as one (with the local engine, in one process). Its rows come together; a
+            sweep that was stopped goes on with the same ones.
         budget: pairs that are not expected to end in it are not started.
         expiry: seconds after which a runner that gives no sign of life has lost its claims.
     """
-    sweep = _Sweep(list(dict.fromkeys(pairs)), store, budget, display or Silent(), expiry)
+    sweep = _Sweep(list(dict.fromkeys(pairs)), store, together, budget, display or Silent(), expiry)
     with _beating(store, sweep.owner, expiry):
         while sweep.left():
             with closing(engine(sweep.claimed(), perform, report=sweep.report)) as outcomes:
@@ -98,14 +102,17 @@ class _Sweep:
         self,
         pairs: list[Pair],
         store: Store,
+        together: Together | None,
         budget: Budget | None,
         display: Silent,
         expiry: float,
     ) -> None:
-        self.pairs, self.store, self.budget, self.display, self.expiry = pairs, store, budget, display, expiry
+        self.pairs, self.store, self.together, self.budget = pairs, store, together, budget
+        self.display, self.expiry = display, expiry
         self.owner = Owner.here()
         self.summary = Summary(had=len(pairs) - len(self.rowless()))
         self._failed: set[tuple[str, int]] = set()
+        self._bundles: dict[tuple[str, int], Bundle] = {}
         self.display.begin(len(pairs), self.summary.had)
 
     def rowless(self) -> list[Pair]:
@@ -117,12 +124,40 @@ class _Sweep:
         """Return the pairs that this sweep may still run, or that others are running."""
         return [pair for pair in self.rowless() if self._is_open(pair)]
 
-    def claimed(self) -> Iterator[Pair]:
-        """Yield pairs that are now this runner's, each decided on when it is asked for."""
-        for pair in ordered(self.pairs, self.store.names()):
-            if self._is_open(pair) and self.store.claim(*pair.name, self.owner, expiry=self.expiry):
-                self.display.start(pair)
-                yield pair
+    def claimed(self) -> Iterator[Pair | Bundle]:
+        """Yield pairs, and bundles of them, that are now this runner's, each decided on when it is asked for."""
+        for unit in self._units():
+            mine = self._claim_bundle(unit) if isinstance(unit, Bundle) else self._claim(unit) and unit
+            if mine:
+                yield mine
+
+    def _units(self) -> Sequence[Pair | Bundle]:
+        names = self.store.names()
+        pairs = ordered(self.pairs, names)
+        if self.together is None:
+            return pairs
+        return bundled([pair for pair in pairs if self._is_open(pair)], names, self.together, self.store.runs)
+
+    def _claim(self, pair: Pair) -> bool:
+        claimed = self._is_open(pair) and self.store.claim(*pair.name, self.owner, expiry=self.expiry)
+        if claimed:
+            self.display.start(pair)
+        return claimed
+
+    def _claim_bundle(self, bundle: Bundle) -> Bundle | None:
+        """Return the bundle as far as it can be claimed; one that was begun as a whole or not at all."""
+        mine = tuple(pair for pair in bundle.wanted if self._claim(pair))
+        if len(mine) < len(bundle.wanted):
+            if bundle.begun:
+                for pair in mine:
+                    self.store.release(self.owner, pair.name)
+                return None
+            bundle = Bundle(mine, mine, bundle.perform)
+        if not mine:
+            return None
+        begin(bundle, self.store.runs)
+        self._bundles |= {pair.name: bundle for pair in mine}
+        return bundle
 
     def keep(self, outcome: Outcome) -> None:
         """Append the row of a pair, or note that it failed."""
@@ -134,9 +169,18 @@ class _Sweep:
         elif self.store.append(row):
             self.summary.done.append(pair)
             shutil.rmtree(self.store.runs / pair.folder, ignore_errors=True)  # on another machine it is not there
+        self._close_bundle(pair)
         if row is not None and self.budget is not None:
             self.budget.estimates.add(pair.experiment, row["wall_s"])
         self.display.end(outcome)
+
+    def _close_bundle(self, pair: Pair) -> None:
+        """Remove the folder of a bundle once all its outcomes are kept; one without any row has failed as a whole."""
+        bundle = self._bundles.pop(pair.name, None)
+        if bundle is None or any(other.name in self._bundles for other in bundle.wanted):
+            return
+        if self.store.names() & {other.name for other in bundle.wanted}:
+            shutil.rmtree(self.store.runs / bundle.folder, ignore_errors=True)
 
     def report(self, pair: Pair, fraction: float, words: str) -> None:
         """Pass on how far a pair is."""

@@ -84,6 +84,9 @@ def run(
     ] = None,
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster; by default one is started here.")] = None,
     gpus: Annotated[float | None, typer.Option(help="With ray: the share of a GPU for a pair, such as 0.25.")] = None,
+    together: Annotated[
+        int | None, typer.Option(min=1, help="Train up to so many networks of one shape (1000 layers) as one.")
+    ] = None,
     budget: Annotated[str | None, typer.Option(help="Such as 25m: start nothing that cannot end in time.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of every training, instead of the paper's.")] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="A tiny version, to see that everything works.")] = False,
@@ -102,30 +105,35 @@ def run(
       orthosparse paper run contemporary --only model=resnet32 --only distribution=erk --root data
       orthosparse paper run contemporary --only '*synflow eoi*' --jobs 2
       orthosparse paper run deep_networks --smoke
+      orthosparse paper run deep_networks --only model=mlp1000 --seeds 1,2,3 --together 63 --root data
     """
     from functools import partial
 
     from orthosparse.lab.engines import ENGINES
     from orthosparse.lab.experiments import resolved
-    from orthosparse.lab.pairs import perform
+    from orthosparse.lab.pairs import perform, perform_together
     from orthosparse.lab.paper import ITEMS
     from orthosparse.lab.results import Store
-    from orthosparse.lab.runner import Display
+    from orthosparse.lab.runner import Display, Together
     from orthosparse.lab.runner import run as sweep
     from orthosparse.registry import lookup
 
     chosen = [lookup(ITEMS, item, "item") for item in items]
     started = partial(lookup(ENGINES, engine, "engine"), jobs=jobs, address=address, gpus=gpus)
     asked = None if seeds is None else whole_numbers(seeds)
+    if together is not None and (engine != "local" or (jobs or 1) > 1):
+        raise ValueError("together: expected --engine local and one job, as the networks share one process")
     if engine == "local":
         resolved(device)
     pairs = [pair for item in chosen for pair in pairs_of(item, asked, smoke=smoke, epochs=epochs)]
     pairs = only_those(pairs, only) if only else pairs
     kept = Store(store)
-    work = partial(perform, root=root.expanduser().absolute(), runs=kept.runs.absolute(), device=device)
+    places: dict[str, Any] = {"root": root.expanduser().absolute(), "runs": kept.runs.absolute(), "device": device}
+    bundles = None if together is None else Together(together, partial(perform_together, **places))
     time = None if budget is None else budget_of(budget, kept, device)
     with Display() as display:
-        summary = sweep(pairs, kept, started, perform=work, budget=time, display=display)
+        work = partial(perform, **places)
+        summary = sweep(pairs, kept, started, perform=work, together=bundles, budget=time, display=display)
     conclude(summary, kept, json=json)
 
 

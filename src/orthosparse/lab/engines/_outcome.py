@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from orthosparse.lab.bundles import Bundle
 from orthosparse.lab.experiments import Progress
 from orthosparse.lab.pairs import Pair, Row
 
@@ -31,5 +32,29 @@ def attempt(perform: Perform, pair: Pair, progress: Progress | None) -> Outcome:
     try:
         return Outcome(pair, perform(pair, progress))
     except Exception as error:  # noqa: BLE001 - whatever it is, the other pairs go on and the user is told
-        message = " ".join(str(error).split())
-        return Outcome(pair, error=f"{type(error).__name__}: {message}", trace=traceback.format_exc())
+        return _failed(pair, error)
+
+
+def attempt_together(bundle: Bundle, report: Report) -> list[Outcome]:
+    """Perform a bundle, and return an outcome for each of its pairs that is wanted; all of them hear how far it is."""
+
+    def progress(fraction: float, words: str) -> None:
+        for pair in bundle.wanted:
+            report(pair, fraction, words)
+
+    try:
+        found = bundle.perform(bundle.pairs, progress)
+    except Exception as error:  # noqa: BLE001 - as above, for all of its pairs
+        return [_failed(pair, error) for pair in bundle.wanted]
+    wanted = set(bundle.wanted)
+    return [
+        _failed(pair, row) if isinstance(row, Exception) else Outcome(pair, row)
+        for pair, row in zip(bundle.pairs, found, strict=True)
+        if pair in wanted
+    ]
+
+
+def _failed(pair: Pair, error: Exception) -> Outcome:
+    message = " ".join(str(error).split())
+    trace = "".join(traceback.format_exception(error))
+    return Outcome(pair, error=f"{type(error).__name__}: {message}", trace=trace)

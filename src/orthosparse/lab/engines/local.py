@@ -1,9 +1,10 @@
 """Local: pairs one after the other in this process, or side by side in processes of this machine."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 
-from orthosparse.lab.engines._outcome import Outcome, Perform, Report, attempt
+from orthosparse.lab.bundles import Bundle
+from orthosparse.lab.engines._outcome import Outcome, Perform, Report, attempt, attempt_together
 from orthosparse.lab.engines._workers import Workers
 from orthosparse.lab.pairs import Pair
 
@@ -11,7 +12,7 @@ RETRIES = 2
 
 
 def local(
-    pairs: Iterable[Pair],
+    pairs: Iterable[Pair | Bundle],
     perform: Perform,
     *,
     report: Report,
@@ -21,8 +22,11 @@ def local(
 ) -> Generator[Outcome, None, None]:
     """Yield the outcome of each pair as it comes, from `jobs` processes; without a number, from this one.
 
+    Alone among the engines, and without other processes, it also runs bundles.
+
     Raises:
         ValueError: an address or a share of a GPU, which belong to a cluster.
+        TypeError: a bundle for several processes.
     """
     if address is not None or gpus is not None:
         raise ValueError("engine: local takes no address and no share of a GPU; take --engine ray")
@@ -31,13 +35,25 @@ def local(
     return _beside(pairs, perform, report, jobs)
 
 
-def _here(pairs: Iterable[Pair], perform: Perform, report: Report) -> Generator[Outcome, None, None]:
-    for pair in pairs:
-        yield attempt(perform, pair, partial(report, pair))
+def _here(pairs: Iterable[Pair | Bundle], perform: Perform, report: Report) -> Generator[Outcome, None, None]:
+    for unit in pairs:
+        if isinstance(unit, Bundle):
+            yield from attempt_together(unit, report)
+        else:
+            yield attempt(perform, unit, partial(report, unit))
 
 
-def _beside(pairs: Iterable[Pair], perform: Perform, report: Report, jobs: int) -> Generator[Outcome, None, None]:
-    source = iter(pairs)
+def _single(units: Iterable[Pair | Bundle]) -> Iterator[Pair]:
+    for unit in units:
+        if isinstance(unit, Bundle):
+            raise TypeError("pairs: bundles run in one process, without jobs")
+        yield unit
+
+
+def _beside(
+    pairs: Iterable[Pair | Bundle], perform: Perform, report: Report, jobs: int
+) -> Generator[Outcome, None, None]:
+    source = _single(pairs)
     again: list[Pair] = []  # whose process died
     deaths: dict[Pair, int] = {}
     with Workers(perform, jobs) as workers:

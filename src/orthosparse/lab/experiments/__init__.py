@@ -9,6 +9,7 @@ from typing import Any
 
 from orthosparse.lab.experiments._clock import resolved
 from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments._together import group_of, run_together
 from orthosparse.lab.experiments.conv_picture import ConvPicture
 from orthosparse.lab.experiments.efficiency import Efficiency
 from orthosparse.lab.experiments.expected_density import ExpectedDensity
@@ -32,7 +33,9 @@ __all__ = [
     "Spectrum",
     "Training",
     "experiment_of",
+    "group_of",
     "resolved",
+    "run_together",
 ]
 
 KINDS: dict[str, type[Experiment]] = {

@@ -64,4 +64,6 @@ def _machines(rows: list[Row]) -> str:
         return "no rows"
     devices = Counter(str(row["device"]) for row in rows)
     named = ", ".join(f"{device} ({count})" for device, count in devices.most_common())
-    return f"{len(rows)} rows: {named}; {seconds_text(sum(row['wall_s'] for row in rows))} in all"
+    # Rows of networks that trained together all have the time of the whole.
+    seconds = sum(row["wall_s"] / row["metrics"].get("together", 1) for row in rows)
+    return f"{len(rows)} rows: {named}; {seconds_text(seconds)} in all"

@@ -105,7 +105,7 @@ def with_planted(deep, lr, planted, **changes):
 def test_a_member_that_diverges_leaves_the_bits_of_the_others_alone(deep, kept, shape):
     harmless = train_ensemble(with_planted(deep, 0.01, 1.0, **shape), device="cpu")
     expected = kept.weights()
-    planted = train_ensemble(with_planted(deep, 0.01, 1e4, **shape), device="cpu")
+    planted = train_ensemble(with_planted(deep, 0.01, 1e7, **shape), device="cpu")
     found = kept.weights()
     for place in (0, 2):
         assert all(torch.equal(found[place][name], value) for name, value in expected[place].items())
@@ -115,8 +115,9 @@ def test_a_member_that_diverges_leaves_the_bits_of_the_others_alone(deep, kept, 
     assert isinstance(planted[1].error, NonFiniteError)
 
 
-def test_a_member_that_diverges_is_reported_as_alone_and_stands_still(deep, kept):
-    members = with_planted(deep, 0.01, 1e4)
+@pytest.mark.parametrize("size", [1e4, 1e7])  # a norm that overflows, and gradients that are not numbers
+def test_a_member_that_diverges_is_reported_as_alone_and_stands_still(deep, kept, size):
+    members = with_planted(deep, 0.01, size)
     (_, middle, _) = train_ensemble(members, device="cpu")
     with pytest.raises(NonFiniteError) as alone:
         train(members[1][0], seed=2, device="cpu")
@@ -215,7 +216,7 @@ def test_starts_are_made_once(deep, tmp_path, monkeypatch):
 
 
 def test_a_divergence_survives_a_resume_and_a_finished_run_is_not_repeated(deep, tmp_path, monkeypatch):
-    members = with_planted(deep, 0.01, 1e4)
+    members = with_planted(deep, 0.01, 1e7)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         _Stop(patch, 20)  # in the second epoch
         train_ensemble(members, device="cpu", out=tmp_path, checkpoint_steps=6)
@@ -266,7 +267,7 @@ def test_a_graph_takes_the_steps_that_the_eager_loop_takes(deep, kept, model, co
 def test_on_a_gpu_a_member_that_diverges_leaves_the_others_alone(deep, kept):
     train_ensemble(with_planted(deep, 0.01, 1.0), device="cuda")
     expected = kept.weights()
-    planted = train_ensemble(with_planted(deep, 0.01, 1e4), device="cuda")
+    planted = train_ensemble(with_planted(deep, 0.01, 1e7), device="cuda")
     assert isinstance(planted[1].error, NonFiniteError)
     for place in (0, 2):
         assert all(torch.equal(kept.weights()[place][name], value) for name, value in expected[place].items())
