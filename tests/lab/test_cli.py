@@ -1,8 +1,13 @@
+import io
+import os
 import pkgutil
+import re
+import shlex
 import subprocess
 import sys
 
 import pytest
+import typer
 
 from orthosparse.lab import cli, commands
 
@@ -101,3 +106,146 @@ def test_nothing_is_coloured_off_a_terminal():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "Usage" in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def _commands(group=None, path=()):
+    """Every command and subcommand: its words, and what typer made of it."""
+    group = group or typer.main.get_command(cli.app)
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        yield (*path, name), command
+        if hasattr(command, "list_commands"):
+            yield from _commands(command, (*path, name))
+
+
+ALL = dict(_commands())
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_help_shows_examples_and_each_of_them_is_understood(words, capsys):
+    assert cli.main([*words, "--help"]) == 0
+    out = capsys.readouterr().out
+    if hasattr(ALL[words], "list_commands"):
+        return  # its commands have them
+    examples = re.findall(r"^ +(orthosparse .*)$", out.split("Examples:")[1].split("\n\n")[0], re.MULTILINE)
+    assert examples
+    for example in examples:
+        given = shlex.split(example)[1:]
+        assert tuple(given[: len(words)]) == words
+        ALL[words].make_context(words[-1], given[len(words) :])  # raises what the program would complain of
+
+
+def test_the_exit_codes_are_in_the_help(capsys):
+    assert cli.main(["--help"]) == 0
+    told = re.findall(r"^ +(\d+)  \w+", capsys.readouterr().out.split("Exit codes:")[1], re.MULTILINE)
+    assert [int(code) for code in told] == [cli.DONE, cli.FAILED, cli.MISUSED, cli.INTERRUPTED]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["trian"], "error: No such command 'trian'. Did you mean 'train'? Try: orthosparse --help\n"),
+        (["train", "--modle", "mlp"], "Try: orthosparse train --help\n"),
+        (["paper", "run"], "error: Missing argument 'ITEM'. Try: orthosparse paper run --help\n"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_help_to_read(words, line, capsys):
+    assert cli.main(words) == cli.MISUSED
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.endswith(line)
+    assert captured.err.count("\n") == 1
+
+
+def test_asked_for_nothing_a_command_answers_with_its_help_as_it_is(capsys):
+    assert cli.main(["paper"]) == cli.MISUSED
+    captured = capsys.readouterr()
+    assert captured.err.startswith("Usage: orthosparse paper ")
+    assert "error" not in captured.err
+    assert "..." in captured.err
+
+
+@pytest.mark.parametrize(
+    ("resumes", "given", "line"),
+    [
+        ("RESUMES_WITH = ('--resume',)", ["slow", "--name", "a b"], "orthosparse slow --name 'a b' --resume"),
+        ("RESUMES_WITH = ('--resume',)", ["slow", "--resume"], "orthosparse slow --resume"),
+        ("RESUMES_WITH = ()", ["slow", "--debug"], "orthosparse slow"),
+    ],
+)
+def test_an_interrupt_names_the_command_that_goes_on(monkeypatch, tmp_path, capsys, resumes, given, line):
+    body = f"{resumes}\ndef slow(name: str = '', resume: bool = False) -> None:\n    'Wait.'\n"
+    body += "    raise KeyboardInterrupt\n"
+    _with_command(monkeypatch, tmp_path, "slow", body)
+    assert cli.main(given) == cli.INTERRUPTED
+    assert capsys.readouterr().err.splitlines()[-1] == f"interrupted; go on with: {line}"
+
+
+def _completed(line):
+    """What bash offers for a line; the process tells whether it imported torch."""
+    words = line.split(" ")
+    code = (
+        "import sys\nfrom orthosparse.lab import cli\n"
+        "try:\n    cli.main()\nfinally:\n    print('torch' in sys.modules, file=sys.stderr)\n"
+    )
+    environment = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_ORTHOSPARSE_COMPLETE": "complete_bash"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **environment}
+    )
+    assert done.stderr == "False\n", "a key press must not import torch"
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("orthosparse pa", ["paper"]),
+        ("orthosparse paper r", ["report", "run"]),
+        ("orthosparse paper run contemporary eff", ["efficiency"]),
+        ("orthosparse train --mod", ["--model"]),
+        ("orthosparse train --model resnet3", ["resnet32"]),
+        ("orthosparse train --distribution snip", ["snip", "snip_iterative"]),
+        ("orthosparse inspect mlp --scheme ", ["ai", "base", "eoi", "sao"]),
+        ("orthosparse data cifar", ["cifar10", "cifar100"]),
+    ],
+)
+def test_the_shell_completes_commands_options_and_names(line, offered):
+    assert sorted(_completed(line)) == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_is_shown(shell):
+    environment = {**os.environ, "_ORTHOSPARSE_COMPLETE": f"source_{shell}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "orthosparse.lab.cli"], capture_output=True, text=True, check=True, env=environment
+    )
+    assert f"_ORTHOSPARSE_COMPLETE=complete_{shell}" in done.stdout
+
+
+def test_completion_can_be_installed(tmp_path):
+    environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    program = [sys.executable, "-m", "orthosparse.lab.cli", "--install-completion", "bash"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True, env=environment)
+    assert "bash completion installed" in done.stdout
+    assert "_ORTHOSPARSE_COMPLETE" in "".join(path.read_text() for path in tmp_path.rglob("*.sh"))
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("declined", "coloured"), [("", True), ("1", False)])
+def test_colours_are_for_terminals_and_not_for_those_who_decline_them(monkeypatch, tmp_path, declined, coloured):
+    body = (
+        "from orthosparse.lab.rendering import Table, console, print_table\n"
+        "def shown() -> None:\n    'Show.'\n"
+        "    print_table(Table(['start'], [['EOI']], roles=['eoi']), 'Starts', console())\n"
+    )
+    _with_command(monkeypatch, tmp_path, "shown", body)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", declined)
+    monkeypatch.setattr(sys, "stdout", terminal := _Terminal())
+    assert cli.main(["shown"]) == 0
+    assert "EOI" in terminal.getvalue()
+    assert bool(re.search(r"\x1b\[[\d;]*38;", terminal.getvalue())) == coloured

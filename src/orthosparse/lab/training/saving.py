@@ -8,13 +8,16 @@ from lightning_fabric import Fabric
 
 from orthosparse.lab.training.callbacks import Callback, Verify
 from orthosparse.lab.training.checkpoint import load, save, tidy
+from orthosparse.lab.training.interrupt import Interrupt
 from orthosparse.lab.training.snapshot import take
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.trees import copied
 
 
 class Saving(Callback):
-    """Saves the state in `folder`: every so many steps, and when the last checkpoint is old.
+    """Saves the state in `folder`: every so many steps, when the last checkpoint is old, and before an interrupt.
+
+    Ctrl-C is answered when the step has ended and is saved (on many ranks at once, without).
 
     Args:
         settings: what the run was asked for, in plain values; a resumed run must have been asked for the same.
@@ -26,20 +29,37 @@ class Saving(Callback):
     def __init__(self, folder: Path, settings: dict[str, Any], *, every: int = 0, seconds: float = 60.0) -> None:
         self.folder, self.settings, self.every, self.seconds = folder, settings, every, seconds
         self._last = monotonic()
+        self._interrupt = Interrupt()
+
+    def on_start(self, state: State) -> None:
+        """Listen for an interrupt; ranks that hear it at different steps could not save together."""
+        if state.fabric.world_size == 1:
+            self._interrupt.listen()
 
     def on_step(self, state: State, verify: Verify) -> None:
         """Save if it is time; a state that is not finite is never saved."""
         old = state.fabric.world_size == 1 and monotonic() - self._last >= self.seconds
-        if old or (self.every and state.steps_done % self.every == 0):
+        if old or self._interrupt.asked or (self.every and state.steps_done % self.every == 0):
             verify()
             self._save(state)
+        self._raise_if_asked()
 
     def on_epoch(self, state: State, metrics: dict[str, float]) -> None:
         """Save if the last checkpoint is old, or if this was the last epoch."""
         del metrics  # part of the state
         due = monotonic() - self._last >= self.seconds or state.epoch == state.recipe.epochs
-        if state.fabric.broadcast(due):  # rank 0's clock decides for all
+        if state.fabric.broadcast(due or self._interrupt.asked):  # rank 0's clock decides for all
             self._save(state)
+        self._raise_if_asked()
+
+    def on_end(self, state: State) -> None:
+        """Leave interrupts to others again."""
+        del state  # saved already
+        self._interrupt.rest()
+
+    def _raise_if_asked(self) -> None:
+        if self._interrupt.asked:
+            raise KeyboardInterrupt
 
     def _save(self, state: State) -> None:
         tree = copied({"settings": self.settings, **take(state)}, "cpu")  # by every rank: shards are gathered

@@ -1,0 +1,81 @@
+"""An interrupt is kept until a step has ended; the state it leaves goes on to the same weights."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from orthosparse.lab.training import Callback, fit, train
+from orthosparse.lab.training.interrupt import Interrupt
+from orthosparse.lab.training.saving import Saving
+
+
+class Pressing(Callback):
+    """Ctrl-C in the middle of the loop: before the callbacks of a step, or of an epoch."""
+
+    def __init__(self, step=None, epoch=None):
+        self.step, self.epoch = step, epoch
+
+    def on_step(self, state, verify):
+        if state.steps_done == self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def on_epoch(self, state, metrics):
+        if state.epoch == self.epoch:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture(autouse=True)
+def handler():
+    """The usual handler, before and after."""
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(("press", "saved"), [(Pressing(step=5), 5), (Pressing(epoch=1), 21)])
+def test_the_step_ends_and_is_saved_before_the_interrupt_is_raised(assembled, tmp_path, press, saved):
+    state = assembled()
+    with pytest.raises(KeyboardInterrupt):
+        fit(state, [press, Saving(tmp_path, {})])
+    assert state.steps_done == saved
+    assert [int(path.stem.split("-")[1]) for path in tmp_path.glob("checkpoint-*.json")] == [saved]
+
+
+def test_an_interrupted_run_goes_on_to_the_same_result(config, tmp_path):
+    settings = config()
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, seed=1, out=tmp_path / "cut", device="cpu", callbacks=[Pressing(step=7)])
+    resumed = train(settings, seed=1, out=tmp_path / "cut", device="cpu", resume=True)
+    whole = train(settings, seed=1, out=tmp_path / "whole", device="cpu")
+    assert resumed["test_loss"] == whole["test_loss"]
+    assert [epoch["loss"] for epoch in resumed["epochs"]] == [epoch["loss"] for epoch in whole["epochs"]]
+
+
+def test_the_second_interrupt_raises_at_once():
+    interrupt = Interrupt()
+    interrupt.listen()
+    os.kill(os.getpid(), signal.SIGINT)
+    assert interrupt.asked
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_who_ignores_interrupts_goes_on_ignoring_them():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        interrupt = Interrupt()
+        interrupt.listen()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not interrupt.asked
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_only_the_main_thread_listens():
+    interrupt = Interrupt()
+    thread = threading.Thread(target=interrupt.listen)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
