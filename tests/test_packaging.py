@@ -40,6 +40,17 @@ def test_ci_runs_the_test_command_of_the_readme():
 
 def test_importing_the_library_loads_no_lab_dependency_and_no_scipy():
     heavy = ["scipy", "rich", "typer", "matplotlib", "lightning_fabric", "sklearn"]
-    code = f"import sys, orthosparse; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys; from orthosparse import *; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_package_is_built_with_its_types_and_everything_its_pages_are_made_of(tmp_path):
+    build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    sources = ROOT / "src"
+    kept = {".py", ".typed", ".css", ".js", ".jinja", ".json"}
+    wanted = {path.relative_to(sources) for path in sources.rglob("orthosparse/**/*") if path.suffix in kept}
+    built = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    assert Path("orthosparse/py.typed") in built
+    assert wanted - built == set()

@@ -1,9 +1,18 @@
 """The public names: the contract with everyone who imports them."""
 
+import ast
 import inspect
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
 
 import orthosparse
-from orthosparse import init, isometry
+from orthosparse import _givens_task, choices, givens, init, isometry
+from orthosparse.dynamic import rewirer
+from orthosparse.sparsify import FLOORS
 
 NAMES = {
     "DISTRIBUTIONS", "SCHEMES", "Layer", "Report", "Rewirer", "bake", "densities_of", "export_prune_masks",
@@ -17,6 +26,60 @@ ISOMETRY = {"critical_point", "effective_density", "gradient_flow", "orthogonali
 def test_the_package_exports_this_list_and_no_more():
     assert set(orthosparse.__all__) == NAMES
     assert all(hasattr(orthosparse, name) for name in NAMES)
+
+
+def test_completion_after_the_package_offers_the_public_names_alone():
+    assert dir(orthosparse) == sorted(NAMES)
+
+
+def test_what_type_checkers_see_is_what_there_is():
+    source = ast.parse(Path(orthosparse.__file__).read_text())
+    seen = [alias.name for node in ast.walk(source) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert set(seen) >= NAMES
+    assert set(orthosparse._HOMES) < NAMES
+    for name, home in orthosparse._HOMES.items():
+        module = sys.modules[f"orthosparse.{home}"]
+        assert getattr(orthosparse, name) is getattr(module, name)
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["import orthosparse.sparsify", "from orthosparse.sparsify import FLOORS", "from orthosparse import sparsify"],
+)
+def test_sparsify_is_the_function_whatever_was_imported_first(first):
+    code = f"{first}\nimport orthosparse, inspect\nassert inspect.isfunction(orthosparse.sparsify)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'orthosparse' has no attribute 'sparsfy'"):
+        _ = orthosparse.sparsfy
+
+
+def test_importing_the_package_alone_imports_no_torch():
+    code = "import sys, orthosparse, orthosparse.lab.cli; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "table"),
+    [
+        (choices.DistributionName, orthosparse.DISTRIBUTIONS),
+        (choices.SchemeName, orthosparse.SCHEMES),
+        (choices.FloorName, FLOORS),
+        (choices.GrowthName, rewirer.GROWTH),
+        (choices.StopName, _givens_task.STOPS),
+        (choices.StartName, _givens_task.STARTS),
+    ],
+)
+def test_the_words_that_editors_offer_are_those_of_the_tables(words, table):
+    assert set(typing.get_args(words)) == set(table)
+
+
+def test_the_backends_that_editors_offer_are_those_there_are():
+    with pytest.raises(ValueError, match="backend: expected one of") as error:
+        givens.sample((2, 2), 2, backend="abacus")
+    assert ", ".join(sorted(typing.get_args(choices.BackendName))) in str(error.value)
 
 
 def test_the_initializers_and_measures_have_their_names():

@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src"
 FLOORS = {
     "mappings": -1,  # type aliases, for every floor
+    "choices": -1,
     "registry": 0,
     "randomness": 0,
     "counts": 0,

@@ -17,6 +17,7 @@ from orthosparse import _givens_kernel, _givens_plan, _givens_python
 from orthosparse._givens_density import expected_density as expected_density
 from orthosparse._givens_density import expected_rotations as expected_rotations
 from orthosparse._givens_task import ROTATIONS, Task, check_at_least, check_count, check_dtype, make_task
+from orthosparse.choices import BackendName, StartName, StopName
 from orthosparse.randomness import draw_seed
 from orthosparse.registry import lookup
 
@@ -24,9 +25,9 @@ from orthosparse.registry import lookup
 class Law(TypedDict, total=False):
     """Keywords of `sample` that say which matrix is drawn, rather than how."""
 
-    stop: str
+    stop: StopName | str
     angle: float | None
-    start: str
+    start: StartName | str
     rows: tuple[int, int] | None
 
 
@@ -34,14 +35,14 @@ def sample(
     shape: tuple[int, int],
     count: int,
     *,
-    stop: str = "exact",
+    stop: StopName | str = "exact",
     angle: float | None = None,
-    start: str = "identity",
+    start: StartName | str = "identity",
     rows: tuple[int, int] | None = None,
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float64,
     threads: int = 1,
-    backend: str = "auto",
+    backend: BackendName | str = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Return an orthogonal matrix with `count` active entries, and their mask.
 
@@ -86,7 +87,7 @@ def sample_batch(
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float64,
     threads: int = 1,
-    backend: str = "auto",
+    backend: BackendName | str = "auto",
     **law: Unpack[Law],
 ) -> tuple[Tensor, Tensor]:
     """Return `batch` matrices [batch, rows, cols] of one count, or of one count each, and their masks.
@@ -114,7 +115,7 @@ def sample_csr(
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float64,
     threads: int = 1,
-    backend: str = "auto",
+    backend: BackendName | str = "auto",
     **law: Unpack[Law],
 ) -> Tensor:
     """Return the matrix of `sample` as a `torch.sparse_csr` tensor whose stored entries are the active ones.
@@ -144,7 +145,7 @@ def rotate(
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float64,
     threads: int = 1,
-    backend: str = "auto",
+    backend: BackendName | str = "auto",
     **law: Unpack[Law],
 ) -> tuple[Tensor, Tensor]:
     """Return the product of the start and exactly `rotations` rotations, and the mask of its non-zeros.
@@ -180,7 +181,7 @@ def partial(
     shape: tuple[int, int],
     count: int,
     *,
-    start: str = "identity",
+    start: StartName | str = "identity",
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from torch import nn
 from orthosparse import masking
 from orthosparse._layers_left import left_dense, told
 from orthosparse.agreement import agreed_masks, agreed_seed
+from orthosparse.choices import DistributionName, FloorName, SchemeName
 from orthosparse.counts import check_density, raise_to_floors
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, Split, find_layers, leaf, unwrapped
@@ -38,8 +39,8 @@ def sparsify(
     model: nn.Module,
     density: float,
     *,
-    distribution: str = "erk",
-    scheme: str = "eoi",
+    distribution: DistributionName | str = "erk",
+    scheme: SchemeName | str = "eoi",
     batch: Any = None,
     loss: Callable[..., torch.Tensor] | None = None,
     include: Sequence[Selector] | Selector | None = None,
@@ -47,7 +48,7 @@ def sparsify(
     split: Split | None = None,
     gain: float = 1.0,
     bias_std: float = 0.0,
-    floor: str = "raise",
+    floor: FloorName | str = "raise",
     generator: torch.Generator | None = None,
     **options: Any,
 ) -> Report:

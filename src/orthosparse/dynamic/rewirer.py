@@ -8,6 +8,7 @@ from torch import nn
 
 from orthosparse import masking
 from orthosparse.agreement import agreed_seed, averaged
+from orthosparse.choices import GrowthName
 from orthosparse.dynamic._criteria import drop_smallest, grow_largest
 from orthosparse.dynamic._gradients import DenseGradients
 from orthosparse.dynamic._schedules import cosine
@@ -62,7 +63,7 @@ class Rewirer:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
-        grow: str = "gradient",
+        grow: GrowthName | str = "gradient",
         every: int = 800,
         fraction: float = 0.5,
         steps: int,
