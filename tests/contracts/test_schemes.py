@@ -34,7 +34,7 @@ def masks_for(model, density=0.4, seed=0):
 
 
 def filled(scheme, model, masks, seed=0, **options):
-    return SCHEMES[scheme](model, masks, generator=torch.Generator().manual_seed(seed), **OWN[scheme], **options)
+    return SCHEMES[scheme](model, masks, generator=torch.Generator().manual_seed(seed), **OWN.get(scheme, {}), **options)
 
 
 def weights_of(model):
@@ -144,7 +144,7 @@ def test_the_same_seed_gives_the_same_bits_and_one_draw_is_taken(scheme, kind):
     first, second = MODELS[kind].make(), MODELS[kind].make()
     masks = masks_for(first)
     generator, reference = (torch.Generator().manual_seed(5) for _ in range(2))
-    given = SCHEMES[scheme](first, masks, bias_std=0.1, generator=generator, **OWN[scheme])
+    given = SCHEMES[scheme](first, masks, bias_std=0.1, generator=generator, **OWN.get(scheme, {}))
     draw_seed(reference)
     assert torch.equal(generator.get_state(), reference.get_state())
     assert same(given, filled(scheme, second, masks, seed=5, bias_std=0.1))
@@ -158,7 +158,7 @@ def test_another_seed_or_none_gives_other_draws(scheme, kind):
     for seed in (1, 2, None, None):
         model = MODELS[kind].make()
         generator = None if seed is None else torch.Generator().manual_seed(seed)
-        SCHEMES[scheme](model, masks_for(model), bias_std=0.1, generator=generator, **OWN[scheme])
+        SCHEMES[scheme](model, masks_for(model), bias_std=0.1, generator=generator, **OWN.get(scheme, {}))
         drawn.append(weights_of(model) if scheme in ORTHOGONAL else biases_of(model))
     assert not any(same(drawn[i], drawn[j]) for i in range(4) for j in range(i))
 
