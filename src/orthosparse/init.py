@@ -171,7 +171,7 @@ def sparse_delta_orthogonal_(
             number of taps; clipped to what `density` and the floor allow. The paper's 1000-layer network has
             ``center_density=density``; its other networks have the default.
         tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own.
-        stop, angle, start, floor, threads: as in `sparse_orthogonal_`, the floor being min(out, in) / groups a group.
+        floor: as in `sparse_orthogonal_`, like `stop`, `angle`, `start` and `threads`; a group's is min(out, in) / groups.
 
     Example:
         >>> weight = torch.empty(8, 8, 3, 3)

@@ -50,7 +50,7 @@ def eoi(
         center_density: of the matrix in a convolution: a number, "density" for the density of the whole kernel (the
             paper's 1000-layer network), or None for the square root of that, within what the count allows.
         tap: "center", or "random" for a tap of its own for each input channel.
-        stop, angle, start: as in `givens.sample`.
+        stop: this, `angle` and `start` are those of `givens.sample`.
         depthwise: convolutions with groups. "keep" leaves them at their dense initialization times the mask; "center"
             and "shift" make each group orthogonal, at the centre or at a random tap for each input channel. Depthwise,
             that is 1 or -1 at one tap of each channel.
