@@ -10,6 +10,7 @@ FLOORS = {
     "mappings": -1,  # type aliases, for every floor
     "choices": -1,
     "registry": 0,
+    "markup": 0,
     "randomness": 0,
     "counts": 0,
     "selection": 0,

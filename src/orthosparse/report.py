@@ -1,6 +1,5 @@
 """The table that sparsify returns: what each layer was asked for, what it got, and what is wrong with it."""
 
-import html
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 
 from orthosparse._layers_left import told
 from orthosparse.layers import Layer
+from orthosparse.markup import html_table
 from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_score
 
 _HEADINGS = ("layer", "shape", "asked", "got", "density", "orthogonality", "dead out", "dead in", "note")
@@ -105,12 +105,7 @@ class Report:
         return f"{self.got:,} of {self.numel:,} weights active = {self.density:.6f} (asked {self.asked:,}); {what}"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row)) + "</tr>" for row in self.rows
-        )
-        foot = "<br>".join(map(html.escape, self._last_lines()))
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{foot}</p>"
+        return html_table(_HEADINGS, map(_cells, self.rows), self._last_lines())
 
 
 def _cells(row: Row) -> tuple[str, ...]:

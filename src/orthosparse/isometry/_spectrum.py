@@ -66,8 +66,13 @@ class Spectrum:
             f"error {self.error:.1g}, {self.products} products)"
         )
 
+    def cells(self) -> dict[str, str]:
+        """Return the columns of its line in a table."""
+        figures = {name: f"{getattr(self, name):.4g}" for name in ("mean", "std", "max", "min")}
+        return {"values": str(self.values.shape[1]), **figures}
+
     def _repr_html_(self) -> str:
-        return f"<div>{_histogram(self.values)}<br><code>{escape(repr(self))}</code></div>"
+        return f"<div>{_histogram(self.values)}<br/><code>{escape(repr(self))}</code></div>"
 
 
 def rounding(side: int, dtype: torch.dtype) -> float:

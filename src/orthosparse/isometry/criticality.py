@@ -20,6 +20,7 @@ import math
 from dataclasses import dataclass
 
 from orthosparse.isometry._gaussian import Activation, elementwise, moments
+from orthosparse.markup import html_table
 
 _DEFAULT_Q = 0.0259  # gives the paper's (1.0247, 0.00448) for tanh
 _GRID = [10 ** (exponent / 2) for exponent in range(-20, 7)]  # of q: from 1e-10 to 1e3
@@ -64,6 +65,11 @@ class MeanField:
     def variance_scale(self) -> float:
         """Layers over which a variance near q approaches it (or leaves it) by a factor e."""
         return _layers(self.slope)
+
+    def _repr_html_(self) -> str:
+        figures = {name: getattr(self, name) for name in ("sigma_w", "sigma_b", "q", "chi", "slope", "spread")}
+        cells = [f"{figure:.6g}" for figure in figures.values()] + ["yes" if self.isometry else "no"]
+        return html_table([*figures, "isometry"], [cells], [self.note] if self.note else [])
 
     def variance(self, depth: int) -> float:
         """Return the predicted variance of the squared singular values of `depth` layers with orthogonal weights."""

@@ -11,6 +11,7 @@ from orthosparse.isometry._functional import Output, picked, untraced
 from orthosparse.isometry._reachability import live_weights
 from orthosparse.layers import Layer, find_layers, unwrapped
 from orthosparse.mappings import Masks
+from orthosparse.markup import html_table
 from orthosparse.masking import masks_of
 
 
@@ -54,6 +55,14 @@ class EffectiveDensity:
         dead = {name: (paths.dead_inputs, paths.dead_outputs) for name, paths in self.layers.items()}
         told = ", ".join(f"{name} {i} in, {o} out" for name, (i, o) in dead.items() if i or o)
         return f"EffectiveDensity({self.total:.6g} of {self.density:.6g} active; dead units: {told or 'none'})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (name, f"{paths.density:.4g}", f"{paths.effective:.4g}", str(paths.dead_inputs), str(paths.dead_outputs))
+            for name, paths in self.layers.items()
+        ]
+        headings = ["layer", "density", "effective", "dead inputs", "dead outputs"]
+        return html_table(headings, rows, [f"{self.total:.6g} on a path of {self.density:.6g} active"])
 
 
 def effective_density(

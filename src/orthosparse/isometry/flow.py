@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from orthosparse.isometry._functional import untraced
 from orthosparse.layers import Layer, find_layers, unwrapped
+from orthosparse.markup import html_table
 
 Loss = Callable[[Any, Any], Tensor]
 Tensors = dict[str, Tensor]
@@ -38,6 +39,12 @@ class GradientFlow:
     curvature: float
     loss: float
     step_size: float
+
+    def _repr_html_(self) -> str:
+        rows = [(name, f"{norm:.4g}", f"{self.norms_after[name]:.4g}") for name, norm in self.norms.items()]
+        total = f"all parameters: {self.norm:.4g}, after a step of {self.step_size:g} {self.norm_after:.4g}"
+        foot = f"{total}; loss {self.loss:.6g}, curvature {self.curvature:.4g}"
+        return html_table(["layer", "gradient norm", "after a step"], rows, [foot])
 
 
 def gradient_flow(

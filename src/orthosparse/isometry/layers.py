@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from orthosparse import orthogonality
+from orthosparse.isometry._by_layer import ByLayer
 from orthosparse.isometry._functional import check_input, frozen_state, untraced
 from orthosparse.isometry._spectrum import Spectrum, spectrum_of
 from orthosparse.layers import Layer, find_layers, unwrapped
@@ -31,6 +32,11 @@ class LayerScore:
 
     def __float__(self) -> float:
         return self.score
+
+    def cells(self) -> dict[str, str]:
+        """Return the columns of its line in a table."""
+        sides = "" if self.spatial is None else "x".join(map(str, self.spatial))
+        return {"orthogonality": f"{self.score:.2e}", "signal": sides, "note": self.note}
 
 
 @overload
@@ -80,7 +86,7 @@ def orthogonality_score(
         raise TypeError(f"{', '.join(options)}: of one weight only; a model knows them of its layers")
     found = find_layers(weight_or_model) if layers is None else layers
     sizes = {} if x is None else _signal_sizes(weight_or_model, x, found)
-    return {name: _score(layer, sizes.get(name), gain) for name, layer in found.items()}
+    return ByLayer({name: _score(layer, sizes.get(name), gain) for name, layer in found.items()})
 
 
 def layer_singular_values(
@@ -97,7 +103,7 @@ def layer_singular_values(
     """
     found = find_layers(model) if layers is None else layers
     sizes = {} if x is None else _signal_sizes(model, x, found)
-    return {name: _spectrum(layer, sizes.get(name)) for name, layer in found.items()}
+    return ByLayer({name: _spectrum(layer, sizes.get(name)) for name, layer in found.items()})
 
 
 def _score(layer: Layer, spatial: tuple[int, ...] | None, gain: float) -> LayerScore:
