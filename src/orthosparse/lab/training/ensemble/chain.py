@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthosparse.lab.training.ensemble.pointwise import bend, compiled, unbend
+from orthosparse.lab.training.ensemble.pointwise import bend_, compiled, unbend
 from orthosparse.lab.training.ensemble.products import PRODUCTS, Matrices, Product
 from orthosparse.lab.training.ensemble.slab import Slab
 from orthosparse.lab.training.ensemble.stages import Pool, Stage
@@ -82,7 +82,7 @@ class _Run:
         self.product: Product = (
             Matrices(slab.stage) if slab.stage.grid is None else PRODUCTS[ways.convolution](slab.stage)
         )
-        self._bend, self._unbend = ways.of(bend), ways.of(unbend)
+        self._bend, self._unbend = ways.of(bend_), ways.of(unbend)
         layers = len(slab.stage.names)
         self.chunks = [(start, min(start + _CHUNK, layers)) for start in range(0, layers, _CHUNK)]
 
@@ -120,10 +120,11 @@ class _Run:
     ) -> Tensor:
         """Go back through some layers, fill their gradients, and return that of their input (unless `last`)."""
         before = torch.empty_like(outputs)  # the gradients before the activations
+        turned = self.product.turned(weights[start : start + len(outputs)])
         for place in reversed(range(len(outputs))):
             self._unbend(grad, outputs[place], before[place], self.stage.activation)
             if place or not last:
-                grad = self.product.back(before[place], weights[start + place])
+                grad = self.product.back(before[place], turned[place])
         stop = start + len(outputs)
         self.product.weigh(before, inputs, self.slab.weight.gradient[start:stop])
         rows = before.view(*before.shape[:2], -1, self.stage.outputs)
@@ -142,9 +143,8 @@ class _Run:
         return both[:-1], both[1:]
 
     def _layer(self, x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
-        product = self.product.ahead(x, weight, out)
-        rows = (len(out), -1, self.stage.outputs)
-        self._bend(product.view(rows), bias.unsqueeze(1), out.view(rows), self.stage.activation)
+        self.product.ahead(x, weight, out)
+        self._bend(out.view(len(out), -1, self.stage.outputs), bias.unsqueeze(1), self.stage.activation)
         return out
 
     def _empty(self, x: Tensor) -> Tensor:

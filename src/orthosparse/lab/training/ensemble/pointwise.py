@@ -41,14 +41,13 @@ BENDS: dict[str, _Bend] = {
 }
 
 
-def bend(product: Tensor, bias: Tensor, out: Tensor, activation: str) -> None:
-    """Write the activation of ``product + bias`` to `out`, which may be `product` itself."""
-    torch.add(product, bias, out=out)
-    BENDS[activation][0](out)
+def bend_(product: Tensor, bias: Tensor, activation: str) -> None:
+    """Turn a product into the activation of ``product + bias``."""
+    BENDS[activation][0](product.add_(bias))
 
 
 def unbend(gradient: Tensor, output: Tensor, out: Tensor, activation: str) -> None:
-    """Write the gradient before an activation to `out`: `gradient` times the derivative, known by the output alone."""
+    """Write the gradient before an activation to `out`: `gradient` times its derivative, which the output tells."""
     BENDS[activation][1](gradient, output, out)
 
 

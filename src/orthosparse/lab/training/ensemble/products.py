@@ -1,10 +1,12 @@
 """Products of stacked layers: samples with weights, and both gradients, for all members of an ensemble at once.
 
-A member of `PRODUCTS` is made for a stage and has three methods. Samples are ``[members, batch, features]``, weights
-``[members, out, taps * in]``; gradients of weights are taken for several layers together, ``[layers, members, ...]``.
+A member of `PRODUCTS` is made for a stage; `Product` says what it can do. Samples are ``[members, batch, features]``,
+weights ``[members, out, taps * in]``; gradients of weights are taken for several layers together, ``[layers, members,
+...]``.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -17,10 +19,13 @@ from orthosparse.lab.training.ensemble.stages import Grid, Stage
 class Product(Protocol):
     """What a stage does between its activations."""
 
-    def ahead(self, x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
-        """Return the product of the samples with the weights; it may be written to `out`, or stand elsewhere."""
+    def ahead(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        """Write the product of the samples with the weights to `out`."""
 
-    def back(self, grad: Tensor, weight: Tensor) -> Tensor:
+    def turned(self, weights: Tensor) -> Tensor:
+        """Return the weights of several layers as `back` takes them, one layer after the other."""
+
+    def back(self, grad: Tensor, turned: Tensor) -> Tensor:
         """Return the gradient of the samples."""
 
     def weigh(self, grads: Tensor, xs: Tensor, out: Tensor) -> None:
@@ -33,13 +38,17 @@ class Matrices:
     def __init__(self, stage: Stage) -> None:
         del stage  # the shapes of the tensors say it all
 
-    def ahead(self, x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
-        """Return ``x W^T``."""
-        return torch.bmm(x, weight.transpose(1, 2), out=out)
+    def ahead(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        """Write ``x W^T``."""
+        torch.bmm(x, weight.transpose(1, 2), out=out)
 
-    def back(self, grad: Tensor, weight: Tensor) -> Tensor:
+    def turned(self, weights: Tensor) -> Tensor:
+        """Return the weights as they are."""
+        return weights
+
+    def back(self, grad: Tensor, turned: Tensor) -> Tensor:
         """Return ``grad W``."""
-        return torch.bmm(grad, weight)
+        return torch.bmm(grad, turned)
 
     def weigh(self, grads: Tensor, xs: Tensor, out: Tensor) -> None:
         """Write ``grad^T x`` of all the layers in one call."""
@@ -55,32 +64,33 @@ class Gathered:
     def __init__(self, stage: Stage) -> None:
         assert stage.grid is not None, "a convolution"
         self.stage, self.grid = stage, stage.grid
-        self._seen = _Table(lambda: neighbours(self.grid))
-        self._around = _Table(lambda: neighbours(Grid(self.grid.height, self.grid.width, self.grid.kernel, 1)))
-        self._places = _Table(lambda: places(self.grid))
+        positions = self.grid.height * self.grid.width
+        self._seen = _Gather(neighbours(self.grid), positions)
+        self._around = _Gather(neighbours(replace(self.grid, stride=1)), positions)
 
-    def ahead(self, x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
-        """Return the product of the gathered samples with the weights."""
-        columns = self._columns(x, self._seen.on(x.device), self.stage.inputs)
+    def ahead(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        """Write the product of the gathered samples with the weights."""
+        columns = self._columns(self._seen, x, self.stage.inputs)
         torch.bmm(columns, weight.transpose(1, 2), out=out.view(len(x), -1, self.stage.outputs))
-        return out
 
-    def back(self, grad: Tensor, weight: Tensor) -> Tensor:
+    def turned(self, weights: Tensor) -> Tensor:
+        """Return the kernels turned round, ``[layers, members, taps * out, in]``."""
+        return turned(weights, self.stage)
+
+    def back(self, grad: Tensor, turned: Tensor) -> Tensor:
         """Return the convolution of the gradient, spread out over the stride, with the kernel turned round."""
-        spread = spread_out(grad, self._places.on(grad.device), self.grid, self.stage.outputs)
-        columns = self._columns(spread, self._around.on(grad.device), self.stage.outputs)
-        return torch.bmm(columns, turned(weight, self.stage)).view(len(grad), grad.shape[1], -1)
+        spread = spread_out(grad, self.grid, self.stage.outputs)
+        columns = self._columns(self._around, spread, self.stage.outputs)
+        return torch.bmm(columns, turned).view(len(grad), grad.shape[1], -1)
 
     def weigh(self, grads: Tensor, xs: Tensor, out: Tensor) -> None:
         """Write ``grad^T columns``, layer after layer: the columns of one are nine times its samples."""
         for grad, x, result in zip(grads, xs, out, strict=True):
-            columns = self._columns(x, self._seen.on(x.device), self.stage.inputs)
+            columns = self._columns(self._seen, x, self.stage.inputs)
             _product_into(result, grad.view(len(x), -1, self.stage.outputs).transpose(1, 2), columns)
 
-    def _columns(self, x: Tensor, index: Tensor, channels: int) -> Tensor:
-        taps = self.grid.kernel**2
-        pixels = x.reshape(x.shape[0] * x.shape[1], -1, channels)
-        return pixels.index_select(1, index).view(x.shape[0], -1, taps * channels)
+    def _columns(self, gather: "_Gather", x: Tensor, channels: int) -> Tensor:
+        return gather(x.flatten(0, 1), channels).view(len(x), -1, self.grid.kernel**2 * channels)
 
 
 class Native:
@@ -89,29 +99,27 @@ class Native:
     def __init__(self, stage: Stage) -> None:
         assert stage.grid is not None, "a convolution"
         self.stage, self.grid = stage, stage.grid
-        self._padded = _Table(lambda: padded(self.grid))
-        self._places = _Table(lambda: places(self.grid))
+        self._padded = _Gather(padded(self.grid), self.grid.height * self.grid.width)
 
-    def ahead(self, x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
-        """Return the convolution of the padded samples."""
+    def ahead(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        """Write the convolution of the padded samples."""
         for sample, kernel, result in zip(x, weight, out, strict=True):
             seen = self._map(sample, self.stage.inputs)
             found = functional.conv2d(seen, self._kernel(kernel, self.stage.inputs), stride=self.grid.stride)
             result.view(len(sample), -1, self.stage.outputs).copy_(found.permute(0, 2, 3, 1).flatten(1, 2))
-        return out
 
-    def back(self, grad: Tensor, weight: Tensor) -> Tensor:
+    def turned(self, weights: Tensor) -> Tensor:
+        """Return the kernels turned round, ``[layers, members, in, taps * out]``."""
+        return turned(weights, self.stage).transpose(2, 3).contiguous()
+
+    def back(self, grad: Tensor, turned: Tensor) -> Tensor:
         """Return the convolution of the padded gradient with the kernel turned round."""
-        spread = spread_out(grad, self._places.on(grad.device), self.grid, self.stage.outputs)
-        kernels = turned(weight, self.stage).transpose(1, 2)
-        return torch.stack(
-            [
-                functional.conv2d(self._map(one, self.stage.outputs), self._kernel(kernel, self.stage.outputs))
-                .permute(0, 2, 3, 1)
-                .flatten(1)
-                for one, kernel in zip(spread, kernels, strict=True)
-            ]
-        )
+        spread, channels = spread_out(grad, self.grid, self.stage.outputs), self.stage.outputs
+        maps = [
+            functional.conv2d(self._map(one, channels), self._kernel(kernel, channels))
+            for one, kernel in zip(spread, turned, strict=True)
+        ]
+        return torch.stack([found.permute(0, 2, 3, 1).flatten(1) for found in maps])
 
     def weigh(self, grads: Tensor, xs: Tensor, out: Tensor) -> None:
         """Write the gradients that torch's own backward pass gives."""
@@ -127,14 +135,13 @@ class Native:
 
     def _map(self, sample: Tensor, channels: int) -> Tensor:
         """Return samples [batch, features] as padded maps in torch's shape, channels innermost in memory."""
-        pad = self.grid.kernel // 2
-        pixels = sample.reshape(len(sample), -1, channels).index_select(1, self._padded.on(sample.device))
-        size = (len(sample), self.grid.height + 2 * pad, self.grid.width + 2 * pad, channels)
-        return pixels.view(size).permute(0, 3, 1, 2)
+        edge = self.grid.kernel - 1
+        size = (len(sample), self.grid.height + edge, self.grid.width + edge, channels)
+        return self._padded(sample, channels).view(size).permute(0, 3, 1, 2)
 
     def _kernel(self, weight: Tensor, channels: int) -> Tensor:
         side = self.grid.kernel
-        return weight.reshape(-1, side, side, channels).permute(0, 3, 1, 2)
+        return weight.view(-1, side, side, channels).permute(0, 3, 1, 2)
 
 
 PRODUCTS: dict[str, Callable[[Stage], Product]] = {"gather": Gathered, "native": Native}
@@ -161,39 +168,39 @@ def padded(grid: Grid) -> Tensor:
     return (rows[:, None] * grid.width + columns).flatten()
 
 
-def places(grid: Grid) -> Tensor:
-    """Return the position of the map at the centre of every output."""
-    rows = torch.arange(grid.out_height) * grid.stride
-    columns = torch.arange(grid.out_width) * grid.stride
-    return (rows[:, None] * grid.width + columns).flatten()
-
-
-def spread_out(grad: Tensor, centres: Tensor, grid: Grid, channels: int) -> Tensor:
+def spread_out(grad: Tensor, grid: Grid, channels: int) -> Tensor:
     """Return the gradient of a strided convolution at the places where its outputs had their centres, else zero."""
     if grid.stride == 1:
         return grad
-    whole = grad.new_zeros(*grad.shape[:2], grid.height * grid.width, channels)
-    whole.index_copy_(2, centres, grad.view(*grad.shape[:2], -1, channels))
+    whole = grad.new_zeros(*grad.shape[:2], grid.height, grid.width, channels)
+    seen = whole[:, :, :: grid.stride, :: grid.stride]
+    seen.copy_(grad.view(seen.shape))
     return whole.flatten(2)
 
 
-def turned(weight: Tensor, stage: Stage) -> Tensor:
-    """Return kernels ``[members, out, taps * in]`` turned round, as ``[members, taps * out, in]``."""
-    kernels = weight.view(len(weight), stage.outputs, -1, stage.inputs)
-    return kernels.flip(2).transpose(1, 2).reshape(len(weight), -1, stage.inputs)
+def turned(weights: Tensor, stage: Stage) -> Tensor:
+    """Return kernels ``[..., out, taps * in]`` turned round, as ``[..., taps * out, in]``."""
+    kernels = weights.view(*weights.shape[:-1], -1, stage.inputs)
+    return kernels.flip(-2).transpose(-3, -2).flatten(-3, -2)
 
 
-class _Table:
-    """Indices that are made once for a device."""
+class _Gather:
+    """Picks positions of maps, the same ones of every sample.
 
-    def __init__(self, make: Callable[[], Tensor]) -> None:
-        self._make = make
-        self._made: dict[torch.device, Tensor] = {}
+    All samples lie in one column of pixels: rows of it are copied, which is the fastest gather that torch has.
+    """
 
-    def on(self, device: torch.device) -> Tensor:
-        if device not in self._made:
-            self._made[device] = self._make().to(device)
-        return self._made[device]
+    def __init__(self, index: Tensor, positions: int) -> None:
+        self._index, self._positions = index, positions
+        self._made: dict[tuple[torch.device, int], Tensor] = {}
+
+    def __call__(self, samples: Tensor, channels: int) -> Tensor:
+        """Return the pixels that are picked, of samples [count, positions * channels]."""
+        place = samples.device, len(samples)
+        if place not in self._made:  # while a graph is warmed up, not while it is captured
+            offsets = torch.arange(len(samples))[:, None] * self._positions
+            self._made[place] = (offsets + self._index).flatten().to(samples.device)
+        return samples.reshape(-1, channels).index_select(0, self._made[place])
 
 
 def _product_into(out: Tensor, one: Tensor, two: Tensor) -> None:

@@ -58,7 +58,7 @@ class Step:
     def _update(self) -> None:
         ensemble, recipe = self.ensemble, self.ensemble.recipe
         dead = ~ensemble.records.alive
-        rates = torch.where(dead, 0.0, ensemble.rate)
+        rates = ensemble.rate * ensemble.records.alive
         for slab in ensemble.slabs:
             for leaf, decays in ((slab.weight, True), (slab.bias, recipe.decay_vectors)):
                 rule = (recipe.weight_decay if decays else 0.0, recipe.momentum, recipe.nesterov)

@@ -1,0 +1,218 @@
+"""Time networks of 1000 layers: many perceptrons at once, one convolutional network, depth, memory, and their starts.
+
+python benchmarks/deep.py [--out rows.jsonl] [--parts start mlp cnn depth] [--device auto]
+
+Every part prints its lines as they come, a JSON row each to --out. On one H200 the targets are: 45 perceptrons in 46 ms
+a step at most, a step of the convolutional network 1.6 times as fast as the graphed channels-last bf16 loop, time
+linear in the depth, and starts of all layers by EOI in 0.5 s (perceptron) and 2 s (convolutional). On a CPU the sizes
+are small ones: only that everything runs can be seen there.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from orthosparse import sparsify
+from orthosparse.lab.data import Augmentation, Dataset, Normalisation, Split
+from orthosparse.lab.seeds import fenced
+from orthosparse.lab.training import Recipe, TrainConfig, assemble, launch, recipe_for
+from orthosparse.lab.training.assembly import started
+from orthosparse.lab.training.devices import arithmetic
+from orthosparse.lab.training.ensemble import Step, Ways, ensemble_of, start_of
+from orthosparse.lab.training.provenance import provenance
+from orthosparse.lab.training.stepper import Stepper
+
+PARTS = ("start", "mlp", "cnn", "depth")
+EPOCHS, BATCHES = 100, {"mlp1000": 422, "cnn1000": 352}
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is timed: on a GPU the paper's networks, on a CPU small ones."""
+
+    members: tuple[int, ...]
+    depths: tuple[int, ...]
+    depth: dict[str, int]
+    width: int
+    batch: int
+    steps: int
+    iterations: int
+
+
+GPU = Size((1, 6, 15, 45), (100, 300, 1000, 3000), {"mlp1000": 1000, "cnn1000": 1000}, 128, 128, 20, 1000)
+CPU = Size((1, 4), (20, 40, 80), {"mlp1000": 40, "cnn1000": 12}, 16, 32, 3, 10)
+
+
+def made_up(model: str, size: Size, device: torch.device) -> Dataset:
+    """Return noise in the shape of MNIST or CIFAR-10: it takes as long as pictures do."""
+    generator = torch.Generator().manual_seed(0)
+    channels, side = (1, 28) if model == "mlp1000" else (3, 32)
+
+    def split(count: int) -> Split:
+        pixels = torch.randint(256, (count, channels, side, side), generator=generator, dtype=torch.uint8)
+        labels = torch.randint(10, (count,), generator=generator)
+        return Split(pixels, labels, Normalisation((0.5,) * channels, (0.3,) * channels))
+
+    data = Dataset(model, split((size.steps + 20) * size.batch), None, split(size.batch), 10, channels, side)
+    crops = Augmentation(pad=4, flip=True) if channels == 3 else None
+    return replace(data, augmentation=crops).to(device)
+
+
+def config_of(model: str, size: Size, depth: int | None = None, scheme: str = "eoi", **recipe: Any) -> TrainConfig:
+    chosen: Recipe = replace(recipe_for(model), batch=size.batch, **recipe)
+    options = {"depth": depth or size.depth[model], "width": size.width}
+    own = {"iterations": size.iterations} if scheme == "ai" else {}
+    data = "mnist" if model == "mlp1000" else "cifar10"
+    return TrainConfig(model, data, chosen, None, options, 0.125, "erk", scheme, options=own, validation=False)
+
+
+def milliseconds(step: Callable[[], None], size: Size, device: torch.device) -> float:
+    """Return the median of five blocks of steps, after some that warm up and capture the graph."""
+    blocks = []
+    for block in range(6):
+        wait(device)
+        begin = perf_counter()
+        for _ in range(size.steps // 4 or 1):
+            step()
+        wait(device)
+        if block:
+            blocks.append(1e3 * (perf_counter() - begin) / (size.steps // 4 or 1))
+    return median(blocks)
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def gigabytes(device: torch.device) -> float | None:
+    return round(torch.cuda.max_memory_reserved(device) / 2**30, 2) if device.type == "cuda" else None
+
+
+def fresh(device: torch.device) -> None:
+    """Give back the memory of what was timed before."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def ensemble_step(config: TrainConfig, members: int, size: Size, device: torch.device, ways: Ways) -> dict[str, Any]:
+    """Return the time of a step of so many members, all from one start, and the memory at its peak."""
+    fresh(device)
+    data = made_up(config.model, size, device)
+    start = start_of(config, 1, data, device, None)
+    ensemble, _ = ensemble_of([(config, seed) for seed in range(members)], [start] * members, data, device, ways)
+    ensemble.set_rate()
+    step, batches = Step(ensemble, ways), around(ensemble.feed)
+    with arithmetic(config.recipe.precision):
+        taken = milliseconds(lambda: step(*next(batches)), size, device)
+    return {"ms": taken, "peak_gb": gigabytes(device), "alive": int(ensemble.records.alive.sum())}
+
+
+def loop_step(config: TrainConfig, size: Size, device: torch.device, *, graph: bool) -> dict[str, Any]:
+    """Return the time of a step of the loop for single runs, channels last."""
+    fresh(device)
+    fabric = launch(device=str(device), precision=config.recipe.precision)
+    data = made_up(config.model, size, device)
+    state = assemble(config, 1, fabric, data=data, channels_last=device.type == "cuda").state
+    state.set_rate()
+    stepper, batches = Stepper(state, graph=graph, at_once=False), around(state.loader)
+
+    def step() -> None:
+        state.step = 0  # its tally is as long as an epoch
+        state.tally.reset()
+        stepper(*next(batches))
+
+    fence = fenced(0, [device] if device.type == "cuda" else [])
+    with fence, arithmetic(config.recipe.precision):
+        taken = milliseconds(step, size, device)
+    return {"ms": taken, "peak_gb": gigabytes(device)}
+
+
+def around(source: Any) -> Iterator[Any]:
+    """Yield whole batches for ever: their gather is part of a step, as in training."""
+    while True:
+        yield from source.epoch(0)
+
+
+def starts(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
+    """Time the sparse start of all layers: from a dense network to one with masks."""
+    for model in ("mlp1000", "cnn1000"):
+        data = made_up(model, size, device)
+        for scheme in ("base", "eoi", "ai"):
+            config = config_of(model, size, scheme=scheme)
+            network = started(replace(config, density=1.0), 1, data, device)
+            own: dict[str, Any] = {"iterations": size.iterations, "device": device} if scheme == "ai" else {}
+            sigmas: dict[str, Any] = {"gain": config.recipe.gain, "bias_std": config.recipe.bias_std}
+            generator = torch.Generator().manual_seed(1)
+            wait(device)
+            begin = perf_counter()
+            sparsify(network, 0.125, scheme=scheme, generator=generator, **sigmas, **own)
+            wait(device)
+            yield {"part": "start", "model": model, "scheme": scheme, "s": perf_counter() - begin}
+
+
+def perceptrons(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
+    for compiled in (False, True) if device.type == "cuda" else (False,):
+        for members in size.members:
+            config = config_of("mlp1000", size)
+            row = ensemble_step(config, members, size, device, Ways(compiled=compiled))
+            hours = row["ms"] * EPOCHS * BATCHES["mlp1000"] / 3.6e6
+            yield {"part": "mlp", "members": members, "compiled": compiled, **row, "minutes": 60 * hours}
+
+
+def convolutional(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
+    cuda = device.type == "cuda"
+    config = config_of("cnn1000", size, precision="bf16")
+    plain = loop_step(config, size, device, graph=cuda)
+    yield {"part": "cnn", "way": "loop, channels last, bf16" + ", graph" * cuda, **plain, "faster": 1.0}
+    for precision in ("bf16", "tf32"):
+        for convolution in ("gather", "native"):
+            for compiled in (False, True) if cuda else (False,):
+                config = config_of("cnn1000", size, precision=precision)
+                row = ensemble_step(config, 1, size, device, Ways(convolution, compiled=compiled))
+                way = f"{convolution}, {precision}" + ", compiled" * compiled
+                epoch = row["ms"] * BATCHES["cnn1000"] / 1e3
+                yield {"part": "cnn", "way": way, **row, "faster": plain["ms"] / row["ms"], "epoch_s": epoch}
+
+
+def depths(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
+    for model, members, recompute in (("mlp1000", 6, False), ("cnn1000", 1, False), ("cnn1000", 1, True)):
+        for depth in size.depths:
+            config = config_of(model, size, depth)
+            row = ensemble_step(config, members, size, device, Ways(recompute=recompute))
+            about = {"part": "depth", "model": model, "members": members, "recompute": recompute, "depth": depth}
+            yield {**about, **row, "us_per_layer": 1e3 * row["ms"] / depth}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--out", type=Path, help="a file for the rows")
+    parser.add_argument("--device", default="auto")
+    given = parser.parse_args()
+    device = launch(device=given.device).device
+    size = GPU if device.type == "cuda" else CPU
+    if device.type == "cpu":
+        torch.set_num_threads(1)  # more would wait for each other at this size
+    about = provenance(device)
+    print(f"{about['device']}, torch {torch.__version__}, batch {size.batch}, width {size.width}", flush=True)
+    for name, part in zip(PARTS, (starts, perceptrons, convolutional, depths), strict=True):
+        for row in part(size, device) if name in given.parts else ():
+            shown = ((key, f"{value:.4g}" if isinstance(value, float) else value) for key, value in row.items())
+            print("  ".join(f"{key} {value}" for key, value in shown), flush=True)
+            if given.out is not None:
+                given.out.parent.mkdir(parents=True, exist_ok=True)
+                with given.out.open("a") as file:
+                    file.write(json.dumps({**row, **about}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
