@@ -80,6 +80,19 @@ def test_accuracies_are_means_with_their_seeds_beside_the_papers():
     assert {each.key() for each in chosen(command)} == {BASE.key(), EOI.key()}
 
 
+def test_a_name_that_stands_twice_in_a_line_of_the_paper_stays():
+    rows = rows_for([each for each in ITEMS["deep_networks"].experiments() if each.distribution == "dense_ends"])
+    ((_, _, _, paper, ours), _) = lines_of(frontpage.table(rows))
+    assert (paper, ours) == ("SAO: SAO 96.74, EOI 97.43", "SAO: SAO 50.00, EOI 50.00 (1 seed)")
+
+
+def test_a_part_that_stands_for_its_item_is_named_with_all_runs():
+    ((item, command, machine, _, _),) = lines_of(frontpage.table(rows_for(ITEMS["singular_values"].experiments())))
+    assert item.startswith("Singular values of the input-output Jacobian. Mean singular value at density 0.05: ")
+    assert "--only" not in command
+    assert machine == "toy machine: 648 runs of 2.0 s"
+
+
 def test_rows_that_an_earlier_item_showed_do_not_make_a_line_again():
     rows = rows_for([BASE, EOI])
     assert [line[1].split()[3] for line in lines_of(frontpage.table(rows))] == ["contemporary"]

@@ -25,12 +25,17 @@ class Headline:
 
 @dataclass(frozen=True)
 class _Part:
-    """The part of an item's tables that the front page shows; empty tuples mean all of them."""
+    """The part of an item's tables that the front page shows; empty tuples mean all of them.
+
+    Attributes:
+        whole: whether the part stands for the item, which is then named with all its runs.
+    """
 
     tables: int = 9
     columns: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
     seeds: bool = True
+    whole: bool = False
 
 
 _PARTS = {
@@ -39,7 +44,7 @@ _PARTS = {
     "mask_pictures": _Part(columns=("orthogonality",)),
     "parameter_counts": _Part(columns=("kept",), seeds=False),
     "ranks": _Part(seeds=False),
-    "singular_values": _Part(columns=("linear",), blocks=("uniform",)),
+    "singular_values": _Part(columns=("linear",), blocks=("uniform",), whole=True),
 }
 
 
@@ -56,18 +61,20 @@ def headlines(chapter: Chapter) -> list[Headline]:
                 (line, cell) for line, cell in cells if cell.ours and line.block in (part.blocks or [line.block])
             ]
             if measured and column.key in (part.columns or [column.key]):
-                found.append(_headline(chapter, table, index, measured, part.seeds))
+                found.append(_headline(chapter, table, index, measured, part))
     return found
 
 
-def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[Line, Cell]], seeds: bool) -> Headline:
+def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[Line, Cell]], part: _Part) -> Headline:
     column, digits = table.columns[index], digits_of(table, index)
     paper = _blocks([(line, number_text(cell.paper and (cell.paper[0], None), digits)) for line, cell in measured])
     ours = _blocks([(line, number_text(cell.ours and (cell.ours[0], None), digits)) for line, cell in measured])
-    notes = [_seeds(cell.seeds for _, cell in measured)] if seeds else []
+    notes = [_seeds(cell.seeds for _, cell in measured)] if part.seeds else []
     notes += dict.fromkeys(cell.note for _, cell in measured if cell.note)
-    rows = [row for _, cell in measured for row in cell.rows] or _rows_of(chapter, column)
-    return Headline(f"{table.title}: {column.label}", paper or FIGURE, ours + _bracketed(notes), rows)
+    rows = [] if part.whole else [row for _, cell in measured for row in cell.rows]
+    title = chapter.title if table.title == chapter.title else f"{chapter.title}. {table.title}"
+    rows = rows or _rows_of(chapter, column)
+    return Headline(f"{title}: {column.label}", paper or FIGURE, ours + _bracketed(notes), rows)
 
 
 def _blocks(cells: Sequence[tuple[Line, str]]) -> str:
@@ -75,11 +82,12 @@ def _blocks(cells: Sequence[tuple[Line, str]]) -> str:
     told = []
     for _, block in groupby([(line, text) for line, text in cells if text], key=lambda cell: cell[0].block):
         pairs = list(block)
-        heads = list(zip(*(line.heads for line, _ in pairs), strict=True))
-        shared = [set(column) for column in heads if len(pairs) > 1 and len(set(column)) == 1]
-        prefix = f"{' '.join(*shared)}: " if shared else ""
-        own = [" ".join(head for head in line.heads if {head} not in shared) for line, _ in pairs]
-        told.append(prefix + ", ".join(f"{name} {text}" for name, (_, text) in zip(own, pairs, strict=True)))
+        columns = list(zip(*(line.heads for line, _ in pairs), strict=True))
+        shared = [heads[0] for heads in columns if len(pairs) > 1 and len(set(heads)) == 1]
+        apart = [heads for heads in columns if len(pairs) == 1 or len(set(heads)) > 1]
+        names = map(" ".join, zip(*apart, strict=True))
+        numbers = ", ".join(f"{name} {text}" for name, (_, text) in zip(names, pairs, strict=True))
+        told.append(": ".join([*shared, numbers]))
     return "<br>".join(told)
 
 
@@ -125,7 +133,7 @@ def _efficiency(chapter: Chapter) -> list[Headline]:
 
 def _conv_details(chapter: Chapter) -> list[Headline]:
     """The drawings' counts."""
-    ours = "; ".join(f"{picture.title.lower()}: {picture.caption}" for picture in chapter.rendered.pictures)
+    ours = "; ".join(f"{picture.title}: {picture.caption}" for picture in chapter.rendered.pictures)
     return [Headline(chapter.title, "a drawing", ours, chapter.rows)] if ours else []
 
 

@@ -11,7 +11,7 @@ from orthosparse.lab.paper._names import ACTIVATIONS, INITS, METHODS, SEEDS, lin
 from orthosparse.lab.paper._rendered import Column, Figure, Line, Measured, Rendered, Series
 from orthosparse.lab.paper._tables import summary, table_of
 from orthosparse.lab.paper._trainings import unique
-from orthosparse.lab.spectra import DENSITIES, DISTRIBUTIONS, SCHEMES
+from orthosparse.lab.spectra import DISTRIBUTIONS, SCHEMES
 from orthosparse.lab.spectra import experiments as points
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
