@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import orthosparse
-from orthosparse import _givens_task, choices, givens, init, isometry
+from orthosparse import _givens_task, _init_counts, _init_delta, choices, givens, init, isometry
 from orthosparse.dynamic import rewirer
 from orthosparse.sparsify import FLOORS
 
@@ -70,6 +70,8 @@ def test_importing_the_package_alone_imports_no_torch():
         (choices.GrowthName, rewirer.GROWTH),
         (choices.StopName, _givens_task.STOPS),
         (choices.StartName, _givens_task.STARTS),
+        (choices.InitFloorName, _init_counts._FLOORS),
+        (choices.TapName, _init_delta._TAPS),
     ],
 )
 def test_the_words_that_editors_offer_are_those_of_the_tables(words, table):

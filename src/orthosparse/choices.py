@@ -11,6 +11,8 @@ DistributionName: TypeAlias = Literal[
 ]
 FloorName: TypeAlias = Literal["raise", "partial", "error"]
 GrowthName: TypeAlias = Literal["gradient", "random", "momentum"]
+InitFloorName: TypeAlias = Literal["error", "partial", "minimal"]
 SchemeName: TypeAlias = Literal["ai", "base", "eoi", "sao"]
 StartName: TypeAlias = Literal["identity", "permuted"]
 StopName: TypeAlias = Literal["exact", "closest", "first"]
+TapName: TypeAlias = Literal["center", "random"]

@@ -20,6 +20,7 @@ import torch
 
 from orthosparse import _init_counts, _init_delta, _init_dense, givens, masks
 from orthosparse._orthogonality_tensors import KERNEL, MATRIX, blocks_of, check_fillable, check_gain
+from orthosparse.choices import InitFloorName, StartName, StopName, TapName
 from orthosparse.givens import Law
 from orthosparse.randomness import derive, draw_seed
 
@@ -42,7 +43,7 @@ def delta_orthogonal_(
     *,
     groups: int = 1,
     gain: float = 1.0,
-    tap: str = "center",
+    tap: TapName | str = "center",
     transposed: bool = False,
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
@@ -97,10 +98,10 @@ def sparse_orthogonal_(
     count: int | None = None,
     gain: float = 1.0,
     generator: torch.Generator | None = None,
-    stop: str = "exact",
+    stop: StopName | str = "exact",
     angle: float | None = None,
-    start: str = "identity",
-    floor: str = "error",
+    start: StartName | str = "identity",
+    floor: InitFloorName | str = "error",
     threads: int = 1,
 ) -> torch.Tensor:
     """Fill a matrix with a sparse orthogonal one, a product of random Givens rotations, and return its mask.
@@ -151,13 +152,13 @@ def sparse_delta_orthogonal_(
     groups: int = 1,
     center_density: float | None = None,
     gain: float = 1.0,
-    tap: str = "center",
+    tap: TapName | str = "center",
     transposed: bool = False,
     generator: torch.Generator | None = None,
-    stop: str = "exact",
+    stop: StopName | str = "exact",
     angle: float | None = None,
-    start: str = "identity",
-    floor: str = "error",
+    start: StartName | str = "identity",
+    floor: InitFloorName | str = "error",
     threads: int = 1,
 ) -> torch.Tensor:
     """Fill a convolution weight with a sparse orthogonal matrix per group at one tap, and return its mask.
@@ -171,7 +172,8 @@ def sparse_delta_orthogonal_(
             number of taps; clipped to what `density` and the floor allow. The paper's 1000-layer network has
             ``center_density=density``; its other networks have the default.
         tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own.
-        floor: as in `sparse_orthogonal_`, like `stop`, `angle`, `start` and `threads`; a group's is min(out, in) / groups.
+        floor: as in `sparse_orthogonal_`, like `stop`, `angle`, `start` and `threads`; a group's is
+            min(out, in) / groups.
 
     Example:
         >>> weight = torch.empty(8, 8, 3, 3)

@@ -27,6 +27,13 @@ Device = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
 
 
+def group(help: str, *examples: str) -> typer.Typer:  # noqa: A002 - typer's own name for it
+    """Return a command that has commands of its own."""
+    shown = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
+    options: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": None, "no_args_is_help": True}
+    return typer.Typer(add_completion=False, help=f"{help}\n\n{shown}", **options)
+
+
 def named_value(text: str) -> tuple[str, Any]:
     """Return the name and the value of ``NAME=VALUE``; the value is JSON where it can be, else text.
 

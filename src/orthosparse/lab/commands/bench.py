@@ -7,15 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from orthosparse.lab.commands._names import completing
-from orthosparse.lab.commands._options import Device, Json, print_json
+from orthosparse.lab.commands._options import Device, Json, group, print_json
 
 _ROWS = "A file for the rows, one JSON object a line."
-bench = typer.Typer(
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Measure the library on this machine: the sampler, and training.",
+bench = group(
+    "Measure the library on this machine: the sampler, and training.",
+    "orthosparse bench sampler --quick",
+    "orthosparse bench training --root data --json",
 )
 
 

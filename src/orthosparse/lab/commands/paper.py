@@ -6,19 +6,18 @@ from typing import Annotated, Any
 import typer
 
 from orthosparse.lab.commands._names import completing
-from orthosparse.lab.commands._options import Device, Json, Root, print_json, whole_numbers
+from orthosparse.lab.commands._options import Device, Json, Root, group, print_json, whole_numbers
 from orthosparse.lab.commands._sweep import budget_of, conclude, only_those, pairs_of
 
 RESUMES_WITH = ()  # what an interrupted command needs beside itself to go on: nothing
 _STORE = Path("runs/paper/results.sqlite")
 _RESULTS = Path("results")
 
-paper = typer.Typer(
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="The tables and figures of the paper: list them, run them, render them next to the paper's numbers.",
+paper = group(
+    "List, run and render the tables and figures of the paper.",
+    "orthosparse paper list",
+    "orthosparse paper run contemporary --only model=resnet32 --root data --budget 2h",
+    "orthosparse paper report --out report.html",
 )
 
 _FORMAT = typer.Option("--format", help="html, md, csv or tex.", autocompletion=completing("format"))
@@ -31,7 +30,9 @@ Stored = Annotated[Path, typer.Option("--store", help="The file that holds the r
 
 @paper.command("list")
 def list_(store: Stored = _STORE, json: Json = False) -> None:
-    """Name every item and say how many of its pairs (experiment, seed) have a row.
+    """Name every item, and say how much of it has rows.
+
+    A pair is an experiment and a seed; each has one row.
 
     \b
     Examples:
@@ -95,9 +96,9 @@ def run(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Run the pairs of items that have no row yet; killed or stopped, the same command goes on.
+    """Run what has no row yet; the same command goes on.
 
-    Runners that share a store share the work. The exit code is 1 if a pair failed.
+    A pair is an experiment and a seed. Killed, stopped or out of time, the command goes on where it was. Runners that share a store share the work. The exit code is 1 if a pair failed.
 
     \b
     Examples:
