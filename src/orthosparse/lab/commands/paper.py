@@ -98,7 +98,8 @@ def run(
 ) -> None:
     """Run what has no row yet; the same command goes on.
 
-    A pair is an experiment and a seed. Killed, stopped or out of time, the command goes on where it was. Runners that share a store share the work. The exit code is 1 if a pair failed.
+    A pair is an experiment and a seed. Killed, stopped or out of time, the command goes on where it was. Runners that
+    share a store share the work. The exit code is 1 if a pair failed.
 
     \b
     Examples:
