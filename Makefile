@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test lint types tests bench readme-table clean
+.PHONY: install demo test lint types tests bench docs readme-table clean
 
 install: $(STAMP)
 
@@ -30,6 +30,9 @@ types: install
 tests: install
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 bench: install
 	$(BIN)/orthosparse bench sampler
 
@@ -38,4 +41,4 @@ readme-table: install
 	$(BIN)/python -m orthosparse.lab.paper.frontpage README.md $(wildcard results/*.jsonl)
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) build dist site src/*.egg-info
