@@ -34,7 +34,8 @@ def masks_for(model, density=0.4, seed=0):
 
 
 def filled(scheme, model, masks, seed=0, **options):
-    return SCHEMES[scheme](model, masks, generator=torch.Generator().manual_seed(seed), **OWN.get(scheme, {}), **options)
+    options = {**OWN.get(scheme, {}), **options}
+    return SCHEMES[scheme](model, masks, generator=torch.Generator().manual_seed(seed), **options)
 
 
 def weights_of(model):
