@@ -5,12 +5,14 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._book import Book
+from orthosparse.lab.paper._curves import ROLES, counted, drawn
 from orthosparse.lab.paper._names import INITS, METHODS, SEEDS, column, lines
-from orthosparse.lab.paper._rendered import Column, Line, Measured, Rendered
+from orthosparse.lab.paper._rendered import Column, Figure, Line, Measured, Rendered
 from orthosparse.lab.paper._tables import table_of
 from orthosparse.lab.paper._trainings import grid, start_of, tiny
+from orthosparse.registry import lookup
 
-__all__ = ["SEEDS", "TITLE", "experiments", "render"]
+__all__ = ["SEEDS", "TITLE", "experiments", "render", "starts"]
 
 TITLE = "Test accuracy of 1000-layer networks, density 12.5 %"
 _COLUMNS = [column("mlp1000", "mnist"), column("cnn1000", "cifar10")]
@@ -25,6 +27,7 @@ _RELEASED = [
     for name in ("grasp", "snip")
     for init, label in INITS.items()
 ]
+_STARTS = {**INITS, "dense": "Dense"}
 _BATCHES = {"mnist": 422, "cifar10": 352}  # of 128 in an epoch: the released GraSP looks at all of them
 _TINY = {"mlp1000": {"depth": 12, "width": 16}, "cnn1000": {"depth": 8, "width": 8}}
 
@@ -56,7 +59,33 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     table = table_of(TITLE, _COLUMNS, _LINES, measure, item="deep_networks")
     title = "GraSP and SNIP as the released code computes them"
     second = table_of(title, _COLUMNS, _RELEASED, partial(measure, released=True), item="deep_networks")
-    return Rendered(tables=[table, second], notes=_NOTES)
+    figures = [_figure(book, place, name, smoke) for place in _COLUMNS for name in ("erk", "uniform")]
+    return Rendered(
+        tables=[table, second], figures=[figure for figure in figures if len(figure.series) > 1], notes=_NOTES
+    )
+
+
+def starts(model: str, distribution: str, *, smoke: bool = False) -> dict[str, Experiment]:
+    """Return the trainings of one network and distribution, and the dense one, by the name of the start.
+
+    Raises:
+        ValueError: a network that is none of the item's.
+    """
+    places = {place.key.split("/")[0]: place for place in _COLUMNS}
+    keys = {init: f"{distribution}/{init}" for init in INITS} | {"dense": "dense/orthogonal"}
+    found = {name: _choose(Line(key, ()), lookup(places, model, "model"), smoke=smoke) for name, key in keys.items()}
+    return {name: experiment for name, experiment in found.items() if experiment is not None}
+
+
+def _figure(book: Book, place: Column, distribution: str, smoke: bool) -> Figure:
+    """Return how the accuracy on held-out images grows from epoch to epoch."""
+    model = place.key.split("/")[0]
+    series = [
+        counted(_STARTS[name], book.curve(each, "validation_accuracy"), ROLES[name], method=METHODS[distribution])
+        for name, each in starts(model, distribution, smoke=smoke).items()
+    ]
+    title = f"{place.label}, {METHODS[distribution]}"
+    return Figure(title, "epoch", "validation accuracy", drawn(series), model=place.model)
 
 
 def _choose(line: Line, place: Column, *, smoke: bool, released: bool = False) -> Experiment | None:

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import signal
 
 import pytest
 import torch
@@ -192,6 +194,26 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(four, kept, tmp_path,
         assert mine.row["test_loss"] == theirs.row["test_loss"]
         timeless = [[{k: v for k, v in e.items() if k != "seconds"} for e in one.epochs] for one in (mine, theirs)]
         assert timeless[0] == timeless[1]
+
+
+def test_an_interrupt_waits_for_the_step_and_is_saved(deep, kept, tmp_path, monkeypatch):
+    members = [(deep(density=0.3), 1), (deep(), 2)]
+    train_ensemble(members, device="cpu")
+    expected = kept.weights()
+
+    class Interrupted(running.Step):
+        def __call__(self, images, labels):
+            if self.ensemble.steps_done == 8:
+                os.kill(os.getpid(), signal.SIGINT)
+            super().__call__(images, labels)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(running, "Step", Interrupted)
+        train_ensemble(members, device="cpu", out=tmp_path)
+    assert [path.name for path in tmp_path.glob("checkpoint-*.json")] == ["checkpoint-000000009.json"]
+    train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+    for mine, theirs in zip(kept.weights(), expected, strict=True):
+        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
 
 
 def test_starts_are_made_once(deep, tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ def test_a_start_is_that_of_a_run_alone_and_comes_back_from_its_file(deep, tmp_p
 
 
 def test_what_the_library_said_is_kept_with_the_start(deep, tmp_path):
-    config = deep(density=0.08, distribution="uniform")
+    config = deep(density=0.05, distribution="uniform")
     for _ in range(2):
         start = start_of(config, 1, load("digits"), CPU, tmp_path / "a")
         assert "below their floors" in start.warnings[0]

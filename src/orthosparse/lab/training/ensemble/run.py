@@ -1,6 +1,7 @@
 """Many runs of one shape at once, from settings to result rows, killed and resumed as often as it happens."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -77,11 +78,13 @@ def train_ensemble(
     made = _made(members, data, fabric, folder, progress or _silent)
     ensemble, starts = ensemble_of(members, made, data, fabric.device, ways)
     looks: list[Look] = [_Teller(progress).look] if progress is not None else []
+    saving: Any = nullcontext()
     if folder is not None:
         _take_up(ensemble, folder, settings)
-        looks.append(Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds))
+        saving = Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds)
+        looks.append(saving)
     before = ensemble.seconds
-    with arithmetic(config.recipe.precision):
+    with saving, arithmetic(config.recipe.precision):
         settle = partial(_settle, members=members, data=data, fabric=fabric)
         fit(ensemble, Step(ensemble, ways, graph=graph), looks=looks, settle=settle, curve=curve)
         tested = evaluate(ensemble, ensemble.test)

@@ -10,11 +10,14 @@ from torch import Tensor
 from orthosparse.lab.training.checkpoint import save
 from orthosparse.lab.training.ensemble.slab import Leaf
 from orthosparse.lab.training.ensemble.state import Ensemble
+from orthosparse.lab.training.interrupt import Interrupt
 from orthosparse.lab.training.nonfinite import NonFiniteError
 
 
 class Saving:
-    """Saves an ensemble in `folder`: every so many steps, and when the last checkpoint is old.
+    """Saves an ensemble in `folder`: every so many steps, when the last checkpoint is old, and before an interrupt.
+
+    Inside of its block Ctrl-C is answered when the step has ended and is saved.
 
     Args:
         settings: what the members were asked for, in plain values.
@@ -25,6 +28,13 @@ class Saving:
     def __init__(self, folder: Path, settings: dict[str, Any], *, every: int, seconds: float) -> None:
         self.folder, self.settings, self.every, self.seconds = folder, settings, every, seconds
         self._last, self._saved = monotonic(), -1
+        self._interrupt = Interrupt()
+
+    def __enter__(self) -> None:
+        self._interrupt.listen()
+
+    def __exit__(self, *error: object) -> None:
+        self._interrupt.rest()
 
     def __call__(self, ensemble: Ensemble) -> None:
         """Save if it is time."""
@@ -32,9 +42,14 @@ class Saving:
         counted = self.every and ensemble.steps_done % self.every == 0
         ended = ensemble.epoch == ensemble.recipe.epochs
         # The last step of an epoch is no place to stop at: its metrics are not there yet.
-        if (old or counted or ended) and ensemble.step < len(ensemble.feed) and ensemble.steps_done != self._saved:
+        if ensemble.step == len(ensemble.feed):
+            return
+        due = old or counted or ended or self._interrupt.asked
+        if due and ensemble.steps_done != self._saved:
             save(self.folder, ensemble.steps_done, {"settings": self.settings, **take(ensemble)})
             self._last, self._saved = monotonic(), ensemble.steps_done
+        if self._interrupt.asked:
+            raise KeyboardInterrupt
 
 
 def take(ensemble: Ensemble) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""The picture of the front page: accuracy of 1000-layer networks against the epoch, for base, AI, EOI and dense.
+
+``draw(Store("runs/paper/results.sqlite").rows(), Path("docs/assets/deep_networks.png"))`` makes it from the rows that
+``orthosparse paper run deep_networks`` leaves.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.paper._book import Book, Row
+from orthosparse.lab.paper.deep_networks import starts
+from orthosparse.lab.rendering import lines, save
+
+# The first that all rows have: runs that train together test after every epoch, single ones only after the last.
+_CURVES = ("test_accuracy", "validation_accuracy")
+
+
+def learning_curves(
+    rows: Iterable[Row], experiments: Mapping[str, Experiment]
+) -> tuple[dict[str, list[float | None]], str]:
+    """Return the accuracy after every epoch in percent, by start and averaged over seeds, and what it is called.
+
+    Args:
+        experiments: by the name of the start; those without rows have no curve.
+    """
+    book = Book(rows)
+    found = {start: each for start, each in experiments.items() if book.rows(each)[0]}
+    best, last = ({start: book.curve(each, curve) for start, each in found.items()} for curve in _CURVES)
+    curves, label = (best, "test accuracy, %") if all(best.values()) else (last, "validation accuracy, %")
+    return {start: [None if y is None else 100 * y for y in ys] for start, ys in curves.items() if ys}, label
+
+
+def draw(
+    rows: Iterable[Row],
+    path: Path,
+    *,
+    model: str = "mlp1000",
+    distribution: str = "erk",
+    experiments: Mapping[str, Experiment] | None = None,
+) -> Figure:
+    """Write the picture to `path` (its ending says the format), and return it.
+
+    Args:
+        distribution: of the sparse starts.
+        experiments: other ones than the paper's, by start: base, ai, eoi, sao, dense.
+
+    Raises:
+        ValueError: there is no row of any of them.
+    """
+    chosen = starts(model, distribution) if experiments is None else experiments
+    curves, label = learning_curves(rows, chosen)
+    if not curves:
+        raise ValueError(f"rows: expected some of {', '.join(each.label() for each in chosen.values())}; got none")
+    series: dict[str, Any] = {
+        start: (range(1, len(ys) + 1), [float("nan") if y is None else y for y in ys]) for start, ys in curves.items()
+    }
+    figure = lines(series, x="epoch", y=label)
+    figure.axes[0].set_ylim(0, 100)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(figure, path)
+    return figure
