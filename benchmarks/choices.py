@@ -1,0 +1,239 @@
+"""The evidence behind the how-to pages: which distribution, scheme, floor rule and depthwise rule, measured.
+
+python benchmarks/choices.py [spectra] [schemes] [floors] [floor_rules] [depthwise] [--seeds N] [--out docs/evidence]
+
+Writes one Markdown table a topic, which the pages include. `spectra` reads the rows under results/; the others compute,
+on one thread and on scikit-learn's digits: about half an hour in all.
+"""
+
+import argparse
+import json
+import platform
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import orthosparse
+from orthosparse import isometry
+from orthosparse.lab.data import Loader, load
+from orthosparse.lab.models import build, dense_init
+from orthosparse.lab.seeds import fenced
+
+ROOT = Path(__file__).parent.parent
+Table = list[list[str]]
+
+
+def network(depth: int, activation: str, seed: int) -> nn.Module:
+    g = torch.Generator().manual_seed(seed)
+    model = build("mlp", classes=10, in_shape=(1, 8, 8), activation=activation, depth=depth, generator=g)
+    dense_init(model, generator=g)
+    return model
+
+
+class Separable(nn.Sequential):
+    """Three blocks of a depthwise 3 x 3 and a 1 x 1 convolution, as in EfficientNet, for images of 8 x 8."""
+
+    def __init__(self, width: int = 48) -> None:
+        blocks = [
+            nn.Sequential(
+                nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+                nn.Conv2d(width, width, 1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+            )
+            for _ in range(3)
+        ]
+        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)]
+        super().__init__(nn.Conv2d(1, width, 3, padding=1, bias=False), *blocks, *head)
+
+
+def trained(model: nn.Module, seed: int, *, epochs: int = 20, rate: float = 0.05) -> float:
+    """Test accuracy after SGD with Nesterov momentum 0.9, batches of 64, weight decay 1e-4, a cosine down to 0."""
+    data = load("digits", validation=False)
+    loader = Loader(data.train, batch=64, seed=seed)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, nesterov=True, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+    for epoch in range(epochs):
+        for x, y in loader.epoch(epoch):
+            optimizer.zero_grad()
+            cross_entropy(model(x), y).backward()
+            optimizer.step()
+        schedule.step()
+    model.eval()
+    ((x, y),) = Loader(data.test, batch=len(data.test), train=False).epoch(0)
+    with torch.no_grad():
+        return (model(x).argmax(1) == y).double().mean().item()
+
+
+def scored_on(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return next(iter(Loader(load("digits").train, batch=256, seed=seed).epoch(0)))
+
+
+def accuracy(values: Iterable[float]) -> str:
+    found = [100 * value for value in values]
+    return f"{mean(found):.1f} ± {stdev(found):.1f}" if len(found) > 1 else f"{found[0]:.1f}"
+
+
+def schemes(seeds: range) -> Table:
+    """Distributions x schemes on two perceptrons at density 0.05."""
+    table = [["network", "distribution", "base", "ai", "eoi", "below floor"]]
+    for depth, activation in ((7, "relu"), (30, "tanh")):
+        for distribution in ("uniform", "erk", "snip", "grasp", "synflow"):
+            if (distribution, activation) == ("synflow", "tanh"):
+                continue  # not defined for it
+            found: dict[str, list[float]] = {}
+            below = []
+            for seed in seeds:
+                for scheme in ("base", "ai", "eoi"):
+                    model, g = network(depth, activation, seed), torch.Generator().manual_seed(seed)
+                    options = {"iterations": 1000} if scheme == "ai" else {}
+                    report = orthosparse.sparsify(
+                        model,
+                        0.05,
+                        distribution=distribution,
+                        scheme=scheme,
+                        batch=scored_on(seed),
+                        generator=g,
+                        **options,
+                    )
+                    found.setdefault(scheme, []).append(trained(model, seed))
+                below.append(sum(row.note.startswith("raised") for row in report.rows))
+            table.append(
+                [f"{depth} layers, {activation}", distribution, *map(accuracy, found.values()), str(max(below))]
+            )
+            print(table[-1], flush=True)
+    return table
+
+
+def spectra(seeds: range) -> Table:
+    """Singular values of the input-output Jacobian out of the committed rows, density 0.05."""
+    del seeds  # those of the rows
+    lines = (ROOT / "results" / "singular_values.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if row.get("density") == 0.05]
+    table = [["activation", "distribution", "base", "ai", "eoi"]]
+    for activation in ("linear", "tanh", "relu"):
+        for distribution in ("uniform", "erk", "snip", "grasp", "synflow"):
+            cells = []
+            for scheme in ("base", "ai", "eoi"):
+                wanted = {"activation": activation, "distribution": distribution, "scheme": scheme}
+                here = [row for row in rows if wanted.items() <= row.items()]
+                cells += [f"{mean(r['mean'] for r in here):.2g} ({max(r['max'] for r in here):.2g})"] if here else []
+            if cells:
+                table.append([activation, distribution, *cells])
+    return table
+
+
+def floors(seeds: range) -> Table:
+    """The least density of each network, and what the rules make of one below some layers' floors."""
+    del seeds  # nothing is drawn
+    table = [["network", "layers", "least density", "uniform at 0.01", "erk at 0.01", "erk at 0.1"]]
+    for name, shape in (
+        ("mlp", (1, 28, 28)), ("resnet32", (3, 32, 32)), ("vgg16c", (3, 32, 32)), ("resnet50", (3, 224, 224)),
+        ("efficientnet_b0", (3, 64, 64)), ("deit3_small", (3, 224, 224)),
+    ):  # fmt: skip
+        g = torch.Generator().manual_seed(0)
+        model = build(name, classes=10, in_shape=shape, generator=g)
+        layers = {key: layer for key, layer in orthosparse.find_layers(model).items() if layer.groups == 1}
+        least = sum(layer.floor for layer in layers.values()) / sum(layer.numel for layer in layers.values())
+        below = []
+        for distribution, density in (("uniform", 0.01), ("erk", 0.01), ("erk", 0.1)):
+            masks = orthosparse.DISTRIBUTIONS[distribution](model, density, generator=g)
+            below.append(sum(int(masks[key].sum()) < layer.floor for key, layer in layers.items()))
+        table.append([name, str(len(layers)), f"{least:.4f}", *(f"{number} below" for number in below)])
+    return table
+
+
+def floor_rules(seeds: range) -> Table:
+    """Training at a density below the floors of some layers, under either rule."""
+    table = [["network", "density", "raise", "partial", "base", "below floor"]]
+    for depth, density in ((7, 0.015), (7, 0.03), (30, 0.015), (30, 0.03)):
+        found: dict[str, list[float]] = {}
+        raised = 0
+        for seed in seeds:
+            for rule in ("raise", "partial", "base"):
+                g, model = torch.Generator().manual_seed(seed), network(depth, "tanh", seed)
+                how = {"scheme": "base"} if rule == "base" else {"floor": rule}
+                report = orthosparse.sparsify(
+                    model, density, distribution="snip", batch=scored_on(seed), generator=g, **how
+                )
+                raised = max(raised, sum(row.note.startswith("raised") for row in report.rows))
+                found.setdefault(rule, []).append(trained(model, seed))
+        table.append([f"{depth} layers, tanh", f"{density}", *map(accuracy, found.values()), str(raised)])
+        print(table[-1], flush=True)
+    return table
+
+
+def _separable(density: float, seed: int, how: dict[str, str]) -> float:
+    generator = torch.Generator().manual_seed(seed)
+    with fenced(seed):  # torch's modules draw their first weights from the global generator
+        model = Separable()
+    dense_init(model, generator=generator)
+    orthosparse.sparsify(model, density, generator=generator, **how)
+    return trained(model, seed)
+
+
+def depthwise(seeds: range) -> Table:
+    """The three rules for depthwise layers: one network of its shape untrained, a small one trained."""
+    table = [
+        [
+            "start",
+            "worst depthwise layer",
+            "largest singular value",
+            "live weights",
+            "small network, 0.3",
+            "small network, 0.1",
+        ]
+    ]
+    for start in ("base", "keep", "center", "shift"):
+        how = {"scheme": "base"} if start == "base" else {"depthwise": start}
+        g = torch.Generator().manual_seed(0)
+        model = build("efficientnet_b0", classes=10, in_shape=(3, 64, 64), generator=g)
+        dense_init(model, generator=g)
+        report = orthosparse.sparsify(model, 0.1, generator=g, **how)
+        x = torch.randn(2, 3, 64, 64, generator=g)
+        spectrum = isometry.singular_values(model.train(), x)
+        live = isometry.effective_density(model, x[:1])
+        layers = orthosparse.find_layers(model)
+        worst = max(row.orthogonality for row in report.rows if layers[row.layer].depthwise)
+        small = [accuracy(_separable(density, seed, how) for seed in seeds) for density in (0.3, 0.1)]
+        table.append([start, f"{worst:.1e}", f"{spectrum.max:.2g}", f"{float(live):.4f}", *small])
+        print(table[-1], flush=True)
+    return table
+
+
+TOPICS: dict[str, Callable[[range], Table]] = {
+    "spectra": spectra,
+    "schemes": schemes,
+    "floors": floors,
+    "floor_rules": floor_rules,
+    "depthwise": depthwise,
+}
+
+
+def markdown(table: Table) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in table]
+    return "\n".join([lines[0], "|" + "---|" * len(table[0]), *lines[1:]]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("topics", nargs="*", choices=[*TOPICS, []], default=[])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    given.out.mkdir(parents=True, exist_ok=True)
+    for topic in given.topics or TOPICS:
+        table = markdown(TOPICS[topic](range(given.seeds)))
+        (given.out / f"{topic}.md").write_text(table)
+        print(f"{topic}, {platform.machine()}, torch {torch.__version__}\n{table}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
