@@ -77,6 +77,25 @@ def test_an_interrupt_ends_with_130(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
+@pytest.mark.parametrize(("package", "extra"), [("timm", "timm"), ("matplotlib", "lab")])
+def test_a_package_that_is_not_installed_is_answered_with_how_to_install_it(
+    monkeypatch, tmp_path, capsys, package, extra
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    _with_command(monkeypatch, tmp_path, "lacking", f"def lacking() -> None:\n    'Lack.'\n    import {package}\n")
+    assert cli.main(["lacking"]) == cli.MISUSED
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error.endswith(f"; pip install 'orthosparse[{extra}]'\n")
+
+
+def test_the_program_without_the_labs_packages_says_what_it_needs():
+    code = "import sys; sys.modules['typer'] = None; from orthosparse.lab.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (cli.MISUSED, "")
+    assert done.stderr == "error: the program needs more than the library; pip install 'orthosparse[lab]'\n"
+
+
 def test_warnings_of_the_library_reach_stderr_once(monkeypatch, tmp_path, capsys):
     body = "import logging\ndef warn() -> None:\n    'Warn.'\n    logging.getLogger('orthosparse.x').warning('look')\n"
     _with_command(monkeypatch, tmp_path, "warn", body)

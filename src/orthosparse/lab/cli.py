@@ -16,13 +16,18 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any
 
-import typer
-from typer.core import TyperGroup
-
 from orthosparse.lab import commands
 
 # Exit codes, as shells know them.
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+
+try:
+    import typer
+    from typer.core import TyperGroup
+except ModuleNotFoundError:  # the library alone was installed, and with it the program
+    print("error: the program needs more than the library; pip install 'orthosparse[lab]'", file=sys.stderr)
+    sys.exit(MISUSED)
+
 _HELP = f"""Sparse training that starts exactly orthogonal.
 
 \b
@@ -129,6 +134,9 @@ def _report(error: BaseException, given: Sequence[str], debug: bool) -> int:
         typer.echo(_misuse(error), err=True)
         return MISUSED
     message = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        extra = error.name if error.name in ("timm", "ray") else "lab"
+        message += f"; pip install 'orthosparse[{extra}]'"
     if isinstance(error, ValueError | TypeError | FileNotFoundError | ImportError | FileExistsError):
         typer.echo(f"error: {message}", err=True)
         return MISUSED
