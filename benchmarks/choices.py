@@ -115,13 +115,13 @@ def spectra(seeds: range) -> Table:
     """Singular values of the input-output Jacobian out of the committed rows, density 0.05."""
     del seeds  # those of the rows
     lines = (ROOT / "results" / "singular_values.jsonl").read_text().splitlines()
-    rows = [row for row in map(json.loads, lines) if row.get("density") == 0.05]
+    rows = [{**row["fields"], **row["metrics"]} for row in map(json.loads, lines) if row.get("kind") == "spectrum"]
     table = [["activation", "distribution", "base", "ai", "eoi"]]
     for activation in ("linear", "tanh", "relu"):
         for distribution in ("uniform", "erk", "snip", "grasp", "synflow"):
             cells = []
             for scheme in ("base", "ai", "eoi"):
-                wanted = {"activation": activation, "distribution": distribution, "scheme": scheme}
+                wanted = {"density": 0.05, "activation": activation, "distribution": distribution, "scheme": scheme}
                 here = [row for row in rows if wanted.items() <= row.items()]
                 cells += [f"{mean(r['mean'] for r in here):.2g} ({max(r['max'] for r in here):.2g})"] if here else []
             if cells:

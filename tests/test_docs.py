@@ -1,7 +1,9 @@
 """What the documentation says is so: its code runs and prints what is shown, its commands exist, its site builds."""
 
+import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -96,6 +98,20 @@ def test_a_command_that_does_not_exist_is_noticed(line):
 @pytest.mark.parametrize("path", sorted({p for page in PAGES for p in INCLUDED.findall(page.read_text())}))
 def test_what_pages_include_is_there(path):
     assert (ROOT / path).is_file()
+
+
+def test_the_table_of_singular_values_is_that_of_the_committed_rows():
+    choices = runpy.run_path(str(ROOT / "benchmarks" / "choices.py"))
+    assert choices["markdown"](choices["spectra"](range(0))) == (DOCS / "evidence" / "spectra.md").read_text()
+
+
+def test_the_accuracies_on_cifar_are_those_of_the_committed_rows():
+    rows = [json.loads(line) for line in (ROOT / "results" / "train_resnet32_cifar10.jsonl").read_text().splitlines()]
+    ours = {f"{100 * row['test_accuracy']:.2f}" for row in rows}
+    for page in ("howto/scheme.md", "tutorials/rigl.md"):
+        shown = re.findall(r"\b(?:89|90)\.\d\d\b", (DOCS / page).read_text())
+        assert len(shown) == 3, page
+        assert set(shown) <= ours, page
 
 
 def test_every_example_is_shown_on_a_page():
