@@ -51,6 +51,20 @@ def perform(pair, progress, root=None):
     return row_of(pair, metrics=metrics, curves=curves)
 
 
+def save_when_told(pair, progress):
+    """Work without end, as a training does: told to stop, it ends its step, saves, and stops."""
+    from orthosparse.lab.training.interrupt import Interrupt
+
+    folder, interrupt = Path(pair.experiment.log).parent, Interrupt()
+    interrupt.listen()
+    (folder / f"{pair.experiment.name}.begun").touch()
+    while not interrupt.asked:
+        progress(0.5, "on and on")
+        time.sleep(0.02)
+    (folder / f"{pair.experiment.name}.saved").touch()
+    raise KeyboardInterrupt
+
+
 def row_of(pair, **changes):
     row = {"key": pair.experiment.key(), "seed": pair.seed, "kind": pair.experiment.kind}
     row |= {"fields": pair.experiment.described(), "metrics": {}, "curves": {}, "commit": None, "versions": {}}

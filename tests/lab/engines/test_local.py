@@ -2,12 +2,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from functools import partial
 
 import pytest
 import sweep_toys
 
 from orthosparse.lab.engines import ENGINES
+from orthosparse.lab.engines._workers import Workers
 
 local = ENGINES["local"]
 
@@ -84,3 +86,15 @@ def test_a_cluster_s_options_are_refused(toys):
         local([], sweep_toys.perform, report=quiet, address="somewhere:6379")
     with pytest.raises(ValueError, match="take --engine ray"):
         partial(local, gpus=0.5)([], sweep_toys.perform, report=quiet)
+
+
+def test_processes_that_are_ended_may_save_what_they_have(toys, tmp_path, capfd):
+    with Workers(sweep_toys.save_when_told, 2) as workers:
+        for name in ("a", "b"):
+            workers.give(toys.pair(name))
+        end = time.monotonic() + 60
+        while len(list(tmp_path.glob("*.begun"))) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+    assert sorted(path.name for path in tmp_path.glob("*.saved")) == ["a.saved", "b.saved"]
+    assert "Traceback" not in capfd.readouterr().err

@@ -12,29 +12,32 @@ from orthosparse.lab.training.saving import Saving
 
 
 class Pressing(Callback):
-    """Ctrl-C in the middle of the loop: before the callbacks of a step, or of an epoch."""
+    """A signal in the middle of the loop: before the callbacks of a step, or of an epoch."""
 
-    def __init__(self, step=None, epoch=None):
-        self.step, self.epoch = step, epoch
+    def __init__(self, step=None, epoch=None, number=signal.SIGINT):
+        self.step, self.epoch, self.number = step, epoch, number
 
     def on_step(self, state, verify):
         if state.steps_done == self.step:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), self.number)
 
     def on_epoch(self, state, metrics):
         if state.epoch == self.epoch:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), self.number)
 
 
 @pytest.fixture(autouse=True)
 def handler():
-    """The usual handler, before and after."""
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    """The usual handlers, before and after."""
+    usual = signal.default_int_handler, signal.SIG_DFL
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == usual
     yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == usual
 
 
-@pytest.mark.parametrize(("press", "saved"), [(Pressing(step=5), 5), (Pressing(epoch=1), 21)])
+@pytest.mark.parametrize(
+    ("press", "saved"), [(Pressing(step=5), 5), (Pressing(epoch=1), 21), (Pressing(step=3, number=signal.SIGTERM), 3)]
+)
 def test_the_step_ends_and_is_saved_before_the_interrupt_is_raised(assembled, tmp_path, press, saved):
     state = assembled()
     with pytest.raises(KeyboardInterrupt):
@@ -64,12 +67,13 @@ def test_the_second_interrupt_raises_at_once():
 
 def test_who_ignores_interrupts_goes_on_ignoring_them():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interrupt = Interrupt()
     try:
-        interrupt = Interrupt()
         interrupt.listen()
         os.kill(os.getpid(), signal.SIGINT)
         assert not interrupt.asked
     finally:
+        interrupt.rest()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

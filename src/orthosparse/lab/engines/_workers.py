@@ -18,6 +18,9 @@ _SPAWN = multiprocessing.get_context("spawn")
 Message = tuple[float, str] | Outcome | None
 
 
+_PATIENCE = 20.0  # seconds in which a process that is told to end may save what it has
+
+
 class Workers:
     """Up to `jobs` processes, started as they are needed; leaving the block ends them."""
 
@@ -30,10 +33,14 @@ class Workers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for connection, process in [*self._idle, *((pipe, process) for pipe, (process, _) in self.busy.items())]:
-            connection.close()
+        every = [*self._idle, *((pipe, process) for pipe, (process, _) in self.busy.items())]
+        for _, process in every:
             process.terminate()
+        for connection, process in every:
+            process.join(_PATIENCE)
+            process.kill()
             process.join()
+            connection.close()
         self._idle, self.busy = [], {}
 
     @property
@@ -84,9 +91,9 @@ def _work(connection: Connection, perform: Perform, threads: int) -> None:
     while True:
         try:
             pair = connection.recv()
-        except EOFError:
+            connection.send(attempt(perform, pair, lambda *state: connection.send(state)))
+        except (EOFError, KeyboardInterrupt):  # nobody sends any more; or a training has saved itself, told to end
             return
-        connection.send(attempt(perform, pair, lambda *state: connection.send(state)))
 
 
 def _end_with_parent() -> None:

@@ -1,38 +1,41 @@
-"""Ctrl-C that waits until a step has ended: the first one asks, the second one insists."""
+"""Ctrl-C, and the signal that ends a job, wait until a step has ended: the first asks, the second insists."""
 
 import signal
 import threading
 from types import FrameType
 from typing import Any
 
+# What a signal does where nobody has asked for anything else.
+_USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
 
 class Interrupt:
-    """Notes an interrupt instead of raising it in the middle of an update, between `listen` and `rest`.
+    """Notes an interrupt instead of letting it end an update in the middle, between `listen` and `rest`.
 
-    It listens in a program's main thread only, and only where an interrupt would have raised: a process that was told
-    to ignore it still does.
+    It listens in a program's main thread only, and only to signals that would have ended it: a process that was told to
+    ignore one still does.
 
     Attributes:
-        asked: whether there was an interrupt; the next one raises at once.
+        asked: whether there was an interrupt; the next one ends the process at once.
     """
 
     def __init__(self) -> None:
         self.asked = False
-        self._before: Any = None
+        self._before: dict[signal.Signals, Any] = {}
 
     def listen(self) -> None:
         """Take interrupts from now on."""
-        main = threading.current_thread() is threading.main_thread()
-        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._before = signal.signal(signal.SIGINT, self._note)
+        if threading.current_thread() is threading.main_thread():
+            heard = [number for number, usual in _USUAL.items() if signal.getsignal(number) is usual]
+            self._before = {number: signal.signal(number, self._note) for number in heard}
 
     def rest(self) -> None:
-        """Give the signal back."""
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._before = None
+        """Give the signals back."""
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        self._before = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        del number, frame  # one signal, wherever it came
+        del number, frame  # whichever it was, wherever it came
         self.asked = True
         self.rest()
