@@ -86,6 +86,13 @@ def test_a_name_that_stands_twice_in_a_line_of_the_paper_stays():
     assert (paper, ours) == ("SAO: SAO 96.74, EOI 97.43", "SAO: SAO 50.00, EOI 50.00 (1 seed)")
 
 
+def test_names_that_end_in_a_number_are_set_off_and_short_times_are_not_none():
+    rows = rows_for(ITEMS["expected_density"].experiments(), wall_s=0.01)
+    ((_, _, machine, _, ours),) = lines_of(frontpage.table(rows))
+    assert ours == "n = 32: 0.2500, n = 100: 0.2500, n = 256: 0.2500 (1 seed)"
+    assert machine == "toy machine: 3 runs of less than 0.1 s"
+
+
 def test_a_part_that_stands_for_its_item_is_named_with_all_runs():
     ((item, command, machine, _, _),) = lines_of(frontpage.table(rows_for(ITEMS["singular_values"].experiments())))
     assert item.startswith("Singular values of the input-output Jacobian. Mean singular value at density 0.05: ")

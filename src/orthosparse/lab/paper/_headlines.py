@@ -86,9 +86,14 @@ def _blocks(cells: Sequence[tuple[Line, str]]) -> str:
         shared = [heads[0] for heads in columns if len(pairs) > 1 and len(set(heads)) == 1]
         apart = [heads for heads in columns if len(pairs) == 1 or len(set(heads)) > 1]
         names = map(" ".join, zip(*apart, strict=True))
-        numbers = ", ".join(f"{name} {text}" for name, (_, text) in zip(names, pairs, strict=True))
+        numbers = ", ".join(f"{name}{_gap(name)}{text}" for name, (_, text) in zip(names, pairs, strict=True))
         told.append(": ".join([*shared, numbers]))
     return "<br>".join(told)
+
+
+def _gap(name: str) -> str:
+    """What stands between a name and its number: a name that ends in a number is set off."""
+    return ": " if name[-1:].isdigit() or name[-1:] == "%" else " "
 
 
 def _rows_of(chapter: Chapter, column: Column) -> list[Row]:

@@ -17,6 +17,7 @@ from orthosparse.lab.paper._headlines import fresh
 from orthosparse.lab.paper._words import seconds_text
 
 BEGIN, END = "<!-- begin: make readme-table -->", "<!-- end: make readme-table -->"
+_SHORT = 0.05  # seconds; less would read as none
 _HEADS = "| item | command | machine and time | paper | ours |\n|---|---|---|---|---|\n"
 
 
@@ -59,7 +60,9 @@ def _machines(rows: Sequence[Row]) -> str:
     told = []
     for device, count in Counter(str(row["device"]) for row in rows).most_common():
         mean = sum(row["wall_s"] for row in rows if row["device"] == device) / count
-        told.append(f"{device}: {count} run{'s' * (count > 1)} of {seconds_text(mean)}")
+        told.append(
+            f"{device}: {count} run{'s' * (count > 1)} of {seconds_text(mean) if mean >= _SHORT else 'less than 0.1 s'}"
+        )
     return "<br>".join(told)
 
 
