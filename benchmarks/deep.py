@@ -26,6 +26,7 @@ from orthosparse.lab.training import Recipe, TrainConfig, assemble, launch, reci
 from orthosparse.lab.training.assembly import started
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.ensemble import Step, Ways, ensemble_of, start_of
+from orthosparse.lab.training.ensemble.starts import Start
 from orthosparse.lab.training.provenance import provenance
 from orthosparse.lab.training.stepper import Stepper
 
@@ -103,11 +104,33 @@ def fresh(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
+def start_for(config: TrainConfig, data: Dataset, device: torch.device) -> Start:
+    """Return an EOI start whose inner layers repeat those of a shallow network: quick to make, and as good to time."""
+    depth, head = config.model_options["depth"], 1 if config.model == "mlp1000" else 3
+    small = start_of(replace(config, model_options={**config.model_options, "depth": 12}), 1, data, device, None)
+    shallow, deep = names_of(config.model, 12), names_of(config.model, depth)
+    inner = shallow[head:-1]
+    origins = [*shallow[:head], *(inner[i % len(inner)] for i in range(len(deep) - head - 1)), shallow[-1]]
+    parts = ("weight", "bias", "weight_mask")
+    state = {
+        f"{name}.{part}": small.state[f"{old}.{part}"]
+        for name, old in zip(deep, origins, strict=True)
+        for part in parts
+    }
+    return replace(small, state=state)
+
+
+def names_of(model: str, depth: int) -> list[str]:
+    if model == "mlp1000":
+        return [f"fc{index}" for index in range(1, depth + 1)]
+    return [*(f"conv{index}" for index in range(1, depth - 2)), "fc"]
+
+
 def ensemble_step(config: TrainConfig, members: int, size: Size, device: torch.device, ways: Ways) -> dict[str, Any]:
     """Return the time of a step of so many members, all from one start, and the memory at its peak."""
     fresh(device)
     data = made_up(config.model, size, device)
-    start = start_of(config, 1, data, device, None)
+    start = start_for(config, data, device)
     ensemble, _ = ensemble_of([(config, seed) for seed in range(members)], [start] * members, data, device, ways)
     ensemble.set_rate()
     step, batches = Step(ensemble, ways), around(ensemble.feed)
@@ -117,11 +140,14 @@ def ensemble_step(config: TrainConfig, members: int, size: Size, device: torch.d
 
 
 def loop_step(config: TrainConfig, size: Size, device: torch.device, *, graph: bool) -> dict[str, Any]:
-    """Return the time of a step of the loop for single runs, channels last."""
+    """Return the time of a step of the loop for single runs, channels last, of the same weights without masks."""
     fresh(device)
     fabric = launch(device=str(device), precision=config.recipe.precision)
     data = made_up(config.model, size, device)
-    state = assemble(config, 1, fabric, data=data, channels_last=device.type == "cuda").state
+    found = start_for(config, data, device).state
+    start = {name: tensor.to(device) for name, tensor in found.items() if not name.endswith("_mask")}
+    quick = replace(config, recipe=replace(config.recipe, dense_init="default", gain=1.0, bias_std=0.0))
+    state = assemble(quick, 1, fabric, data=data, channels_last=device.type == "cuda", saved=start).state
     state.set_rate()
     stepper, batches = Stepper(state, graph=graph, at_once=False), around(state.loader)
 

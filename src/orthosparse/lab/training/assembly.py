@@ -1,7 +1,6 @@
 """Puts a run together: data, network, masks, optimizer, each from its own generator."""
 
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from orthosparse.lab.models import build, dense_init
 from orthosparse.lab.seeds import Generators, generators
 from orthosparse.lab.training.config import DYNAMICS, TrainConfig
 from orthosparse.lab.training.optimizers import make_optimizer
+from orthosparse.lab.training.scoring import scored_on
 from orthosparse.lab.training.state import State
 
 
@@ -144,7 +144,7 @@ def _sparsify(network: nn.Module, config: TrainConfig, data: Dataset, rng: Gener
         config.density,
         distribution=config.distribution,
         scheme=config.scheme,
-        batch=list(islice(whole.epoch(0), config.score_batches)),
+        **scored_on(config, whole),
         exclude=config.exclude,
         gain=config.recipe.gain,
         bias_std=config.recipe.bias_std,

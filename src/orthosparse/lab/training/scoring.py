@@ -1,0 +1,43 @@
+"""What a distribution looks at: training batches, put together to larger ones where that changes nothing."""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from orthosparse.lab.data import Loader
+from orthosparse.lab.training.config import TrainConfig
+
+# Networks whose layers see no two samples, and so narrow that a GPU takes as long for 128 samples as for 1024.
+_NARROW = ("mlp", "mlp1000")
+_PIECE = 8
+
+
+def scored_on(config: TrainConfig, loader: Loader) -> dict[str, Any]:
+    """Return the arguments ``batch`` and ``loss`` of `sparsify`: the first `score_batches` batches of the loader.
+
+    GraSP adds up the gradients of the batches' mean losses and, in a second pass, their products with the Hessians:
+    both are linear in the losses. So eight batches may come as one whose loss is the sum of their eight means.
+    """
+    batches = islice(loader.epoch(0), config.score_batches)
+    if config.distribution != "grasp" or config.score_batches == 1 or config.model not in _NARROW:
+        return {"batch": list(batches), "loss": None}
+    return {"batch": list(_pieces(batches, loader.batch)), "loss": partial(_sum_of_means, size=loader.batch)}
+
+
+def _pieces(batches: Iterator[tuple[Tensor, Tensor]], size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield whole batches eight at a time, and a short one by itself: its mean has another divisor."""
+    while piece := list(islice(batches, _PIECE)):
+        whole = [batch for batch in piece if len(batch[1]) == size]
+        if whole:
+            yield torch.cat([images for images, _ in whole]), torch.cat([labels for _, labels in whole])
+        yield from (batch for batch in piece if len(batch[1]) < size)
+
+
+def _sum_of_means(outputs: Tensor, labels: Tensor, *, size: int) -> Tensor:
+    """Return the sum of the mean losses of batches of `size`, or the mean loss of a shorter one."""
+    return functional.cross_entropy(outputs, labels, reduction="sum") / min(size, len(labels))
