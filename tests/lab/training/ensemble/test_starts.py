@@ -45,3 +45,10 @@ def test_the_start_of_another_run_is_not_taken(deep, tmp_path):
     start_of(deep(), 1, load("digits"), CPU, tmp_path / "a")
     with pytest.raises(ValueError, match=r"differ in seed \(1 there, 2 here\)"):
         start_of(deep(), 2, load("digits"), CPU, tmp_path / "a")
+
+
+def test_a_start_whose_writing_was_killed_is_made_again(deep, tmp_path):
+    data, config, folder = load("digits"), deep(density=0.3), tmp_path / "a"
+    expected = start_of(config, 1, data, CPU, folder)
+    (folder / "checkpoint-000000000.json").unlink()  # it is written last
+    assert same(start_of(config, 1, data, CPU, folder).state, expected.state)

@@ -62,6 +62,14 @@ def train_ensemble(
 
     Raises:
         ValueError: members that cannot train together; a folder that holds another run.
+
+    Example:
+        >>> from orthosparse.lab.training import Recipe, TrainConfig
+        >>> recipe = Recipe(epochs=1, lr=0.1, dense_init="orthogonal")
+        >>> sparse, dense = (TrainConfig("mlp", "digits", recipe, density=density) for density in (0.3, 1.0))
+        >>> ended = train_ensemble([(sparse, 1), (sparse, 2), (dense, 1)], device="cpu")
+        >>> [(each.row["seed"], round(each.row["density"], 2)) for each in ended]
+        [(1, 0.3), (2, 0.3), (1, 1.0)]
     """
     check_alike([config for config, _ in members])
     config, ways = members[0][0], ways or Ways()
