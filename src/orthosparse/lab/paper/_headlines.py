@@ -42,7 +42,6 @@ _PARTS = {
     "expected_density": _Part(columns=("largest_distance",)),
     "init_runtime": _Part(tables=1, blocks=("erk",)),
     "mask_pictures": _Part(columns=("orthogonality",)),
-    "parameter_counts": _Part(columns=("kept",), seeds=False),
     "ranks": _Part(seeds=False),
     "singular_values": _Part(columns=("linear",), blocks=("uniform",), whole=True),
 }
@@ -123,17 +122,44 @@ def _efficiency(chapter: Chapter) -> list[Headline]:
         return []
     size, density = max(places)
     rows = by_place[size, density]
-    seconds = {method: fmean(row["metrics"]["seconds"] for row in rows[method]) for method in rows if "-" not in method}
+    seconds = {
+        method: fmean(row["metrics"]["seconds"] for row in found)
+        for method, found in sorted(rows.items())
+        if method in ("ai-plain", "eoi", "sao")
+    }
     score = max(row["metrics"]["orthogonality"] for row in rows["eoi"])
     others = [
-        f"{name.upper()} takes {each / seconds['eoi']:,.0f} times as long"
+        f"{_descent(rows[name]) or name.upper()} takes {each / seconds['eoi']:,.0f} times as long"
         for name, each in seconds.items()
         if name != "eoi"
     ]
-    ours = f"EOI {1e3 * seconds['eoi']:.3g} ms, orthogonal to {score:.1e}; {'; '.join(sorted(others))}"
+    ours = f"EOI {1e3 * seconds['eoi']:.3g} ms, orthogonal to {score:.1e}; {'; '.join(others)}"
     seeds = _bracketed([_seeds([len(rows["eoi"])])])
     label = f"{chapter.title}: n = {size}, density {density:g}"
     return [Headline(label, "AI takes circa 100 times as long as EOI", ours.rstrip("; ") + seeds, chapter.rows)]
+
+
+def _descent(rows: Sequence[Row]) -> str:
+    """AI with the number of its iterations; nothing for the other methods."""
+    iterations = rows[0]["metrics"].get("iterations")
+    return f"AI at {iterations:,} iterations" if iterations else ""
+
+
+def _parameter_counts(chapter: Chapter) -> list[Headline]:
+    """How far the counts of kept weights are from the paper's, which are rounded."""
+    kept = {
+        " ".join(line.heads): (cell.ours[0], cell.paper[0])
+        for table in chapter.rendered.tables
+        for line, cells in zip(table.lines, table.cells, strict=True)
+        for column, cell in zip(table.columns, cells, strict=True)
+        if column.key == "kept" and cell.ours and cell.paper
+    }
+    if not kept:
+        return []
+    name, (ours, paper) = next(iter(kept.items()))
+    worst = max(abs(mine / theirs - 1) for mine, theirs in kept.values())
+    told = f"{name}: {ours:,.0f}; {len(kept)} networks within {worst:.1%}"
+    return [Headline(chapter.title, f"{name}: {paper:,.0f}", told, chapter.rows)]
 
 
 def _conv_details(chapter: Chapter) -> list[Headline]:
@@ -142,7 +168,11 @@ def _conv_details(chapter: Chapter) -> list[Headline]:
     return [Headline(chapter.title, "a drawing", ours, chapter.rows)] if ours else []
 
 
-_OWN: dict[str, Callable[[Chapter], list[Headline]]] = {"conv_details": _conv_details, "efficiency": _efficiency}
+_OWN: dict[str, Callable[[Chapter], list[Headline]]] = {
+    "conv_details": _conv_details,
+    "efficiency": _efficiency,
+    "parameter_counts": _parameter_counts,
+}
 
 
 def fresh(chapters: Iterable[Chapter]) -> Iterator[tuple[Chapter, Headline]]:
