@@ -122,7 +122,8 @@ class _Run:
         before = torch.empty_like(outputs)  # the gradients before the activations
         turned = self.product.turned(weights[start : start + len(outputs)])
         for place in reversed(range(len(outputs))):
-            self._unbend(grad, outputs[place], before[place], self.stage.activation)
+            flat = (tensor.reshape(-1) for tensor in (grad, outputs[place], before[place]))
+            self._unbend(*flat, self.stage.activation)
             if place or not last:
                 grad = self.product.back(before[place], turned[place])
         stop = start + len(outputs)

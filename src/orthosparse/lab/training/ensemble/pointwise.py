@@ -74,6 +74,9 @@ def descend(
 
 @cache
 def compiled(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function of this file as torch's compiler makes it: one kernel instead of several."""
-    made: Callable[..., None] = torch.compile(function, dynamic=False)
+    """Return a function of this file as torch's compiler makes it: one kernel instead of several.
+
+    For any sizes: after eight different ones the compiler would give up and leave a function as it is.
+    """
+    made: Callable[..., None] = torch.compile(function, dynamic=True)
     return made

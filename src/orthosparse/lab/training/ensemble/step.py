@@ -62,8 +62,8 @@ class Step:
         for slab in ensemble.slabs:
             for leaf, decays in ((slab.weight, True), (slab.bias, recipe.decay_vectors)):
                 rule = (recipe.weight_decay if decays else 0.0, recipe.momentum, recipe.nesterov)
-                shape = (1, -1, *[1] * (leaf.value.dim() - 2))
-                self._descend(leaf.value, leaf.gradient, leaf.momentum, dead.view(shape), rates.view(shape), rule)
+                tensors = (tensor.flatten(2) for tensor in (leaf.value, leaf.gradient, leaf.momentum))
+                self._descend(*tensors, dead.view(1, -1, 1), rates.view(1, -1, 1), rule)
 
 
 def _losses(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
