@@ -1,6 +1,6 @@
 """Many runs of one shape at once, from settings to result rows, killed and resumed as often as it happens."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,6 +13,7 @@ from lightning_fabric import Fabric
 from orthosparse.lab.data import Dataset, load
 from orthosparse.lab.training import checkpoint
 from orthosparse.lab.training.devices import arithmetic, launch
+from orthosparse.lab.training.ensemble.ahead import make_ahead
 from orthosparse.lab.training.ensemble.alike import check_alike
 from orthosparse.lab.training.ensemble.chain import Ways
 from orthosparse.lab.training.ensemble.ended import RESULTS, Ended, ended_of, keep, kept
@@ -41,6 +42,7 @@ def train_ensemble(
     ways: Ways | None = None,
     graph: bool | None = None,
     curve: bool = False,
+    workers: int = 1,
     progress: Progress | None = None,
     device: str = "auto",
 ) -> list[Ended]:
@@ -57,6 +59,7 @@ def train_ensemble(
         ways: how the numbers are computed.
         graph: see `Step`.
         curve: test after every epoch too; the metrics of an epoch then have ``test_accuracy``.
+        workers: processes that make starts ahead, see `make_ahead`; only with a folder.
         progress: told how far it is.
         device: auto, cpu, cuda or cuda:INDEX.
 
@@ -83,7 +86,12 @@ def train_ensemble(
     if fabric.world_size > 1:
         raise ValueError(f"members: expected one process for all of them; got {fabric.world_size}")
     data = load(config.data, root, device=fabric.device, validation=config.validation)
-    made = _made(members, data, fabric, folder, progress or _silent)
+    places = [None if folder is None else folder / "starts" / f"{place:03d}" for place in range(len(members))]
+    tell = progress or _silent
+    if folder is not None and workers > 1:
+        tell(0.0, f"starts in {workers} processes")
+        make_ahead(members, [place for place in places if place is not None], data, workers)
+    made = _made(members, places, data, fabric, tell)
     ensemble, starts = ensemble_of(members, made, data, fabric.device, ways)
     looks: list[Look] = [_Teller(progress).look] if progress is not None else []
     saving: Any = nullcontext()
@@ -126,12 +134,13 @@ def _take_up(ensemble: Ensemble, folder: Path, settings: dict[str, Any]) -> None
         put_back(ensemble, tree)
 
 
-def _made(members: Members, data: Dataset, fabric: Fabric, folder: Path | None, progress: Progress) -> Iterator[Start]:
+def _made(
+    members: Members, places: Sequence[Path | None], data: Dataset, fabric: Fabric, progress: Progress
+) -> Iterator[Start]:
     """Yield the start of every member, one at a time: together they need as much memory as the ensemble."""
-    for place, (config, seed) in enumerate(members):
-        progress(0.0, f"start {place + 1} of {len(members)}")
-        own = None if folder is None else folder / "starts" / f"{place:03d}"
-        yield start_of(config, seed, data, fabric.device, own)
+    for number, ((config, seed), place) in enumerate(zip(members, places, strict=True), start=1):
+        progress(0.0, f"start {number} of {len(members)}")
+        yield start_of(config, seed, data, fabric.device, place)
 
 
 def _settle(ensemble: Ensemble, *, members: Members, data: Dataset, fabric: Fabric) -> None:
