@@ -124,6 +124,25 @@ def test_nothing_is_left_behind(training, method):
     assert not any(m._forward_hooks for m in model.modules())
 
 
+@pytest.mark.parametrize("measure", ["spectrum", "flow"])
+def test_dropout_follows_the_generator_and_not_the_global_state(measure):
+    model = nn.Sequential(nn.Linear(6, 40), nn.Dropout(0.5), nn.Linear(40, 3)).train()
+    x = randn(4, 6)
+
+    def found(seed):
+        g = torch.Generator().manual_seed(seed)
+        if measure == "spectrum":
+            return singular_values(model, x, generator=g).values
+        return torch.tensor(gradient_flow(model, lambda out, y: out.square().sum(), (x, None), generator=g).norm)
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        first = found(0)
+        torch.manual_seed(2)
+        assert torch.equal(found(0), first)
+        assert not torch.equal(found(1), first)
+
+
 def test_recurrent_layers_keep_their_own_tensors():
     model, x = nn.LSTM(4, 5), randn(3, 2, 4)
     singular_values(model, x, output=0)

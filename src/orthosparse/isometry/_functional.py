@@ -44,18 +44,21 @@ def check_input(x: Tensor) -> None:
         raise ValueError(f"x: expected a batch of at least one sample; got shape {tuple(x.shape)}")
 
 
-def evaluate(model: nn.Module, x: Tensor, *, output: Output | None = None, through: str | None = None) -> Evaluation:
+def evaluate(
+    model: nn.Module, x: Tensor, *, seed: int, output: Output | None = None, through: str | None = None
+) -> Evaluation:
     """Return a fresh leaf equal to `x` and the model's output there, differentiable twice in it.
 
     Parameters are constants, buffers are copies, the random state is put back: nothing of the model changes.
 
     Args:
+        seed: of what the model draws itself, as dropout does.
         output: picks the tensor out of what the model (or `through`) returns: a callable, a key or attribute, an index.
         through: name of the module whose output is meant, instead of the model's.
     """
     check_input(x)
     model = unwrapped(model)
-    with untraced(model, x.device):
+    with untraced(model, x.device, seed):
         leaf = x.detach().clone().requires_grad_()
         entry = leaf.clone()  # not a leaf, so that a change in place is seen and named instead of failing inside torch
         with _captured(model, through) as seen, LinearLayers():
@@ -76,8 +79,12 @@ def frozen_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 @contextmanager
-def untraced(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Differentiate, twice if need be, whatever the surroundings; put random states and caches back in the end."""
+def untraced(model: nn.Module, device: torch.device, seed: int | None = None) -> Iterator[None]:
+    """Differentiate, twice if need be, whatever the surroundings; put random states and caches back in the end.
+
+    Args:
+        seed: of the global generators inside the block, which dropout draws from.
+    """
     recurrent = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
     caches = [
         (vars(module), {key: list(vars(module)[key]) for key in _CACHES & set(vars(module))}) for module in recurrent
@@ -87,6 +94,8 @@ def untraced(model: nn.Module, device: torch.device) -> Iterator[None]:
         stack.enter_context(torch.enable_grad())
         kind = "cuda" if device.type == "cpu" else device.type
         stack.enter_context(torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=kind))
+        if seed is not None:
+            _seed_generators(device, seed)
         # The fused attention kernels have no second derivative, and cuDNN's recurrent ones none in eval mode.
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         if recurrent and device.type == "cuda":
@@ -96,6 +105,13 @@ def untraced(model: nn.Module, device: torch.device) -> Iterator[None]:
         finally:
             for attributes, cache in caches:
                 attributes.update(cache)
+
+
+def _seed_generators(device: torch.device, seed: int) -> None:
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        with torch.accelerator.device_index(device.index):
+            torch.get_device_module(device).manual_seed(seed)
 
 
 class _Seen:

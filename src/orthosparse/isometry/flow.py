@@ -12,6 +12,7 @@ from torch.nn import functional
 from orthosparse.isometry._functional import untraced
 from orthosparse.layers import Layer, find_layers, unwrapped
 from orthosparse.markup import html_table
+from orthosparse.randomness import draw_seed
 
 Loss = Callable[[Any, Any], Tensor]
 Tensors = dict[str, Tensor]
@@ -54,6 +55,7 @@ def gradient_flow(
     *,
     layers: Mapping[str, Layer] | None = None,
     step_size: float = 0.01,
+    generator: torch.Generator | None = None,
 ) -> GradientFlow:
     """Return the norms of the gradients of each layer on one batch, before and after one step of gradient descent.
 
@@ -64,6 +66,7 @@ def gradient_flow(
         loss: of (output, y); None: cross-entropy.
         batch: (x, y), where x is a tensor or a mapping of keyword arguments.
         step_size: of the step, in units of the gradient.
+        generator: draws what the model draws itself, as dropout does.
 
     Example:
         >>> model = nn.Linear(1, 1, bias=False)
@@ -74,7 +77,7 @@ def gradient_flow(
     """
     model = unwrapped(model)
     found = dict(find_layers(model) if layers is None else layers)
-    objective = _Objective(model, functional.cross_entropy if loss is None else loss, batch)
+    objective = _Objective(model, functional.cross_entropy if loss is None else loss, batch, draw_seed(generator))
     here = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not here:
         raise ValueError("model: expected at least one parameter that requires a gradient; all are frozen")
@@ -96,17 +99,17 @@ def gradient_flow(
 class _Objective:
     """The loss on one batch as a function of the trained parameters; every call sees the same buffers and dropout."""
 
-    def __init__(self, model: nn.Module, loss: Loss, batch: tuple[Any, Any]) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, batch: tuple[Any, Any], seed: int) -> None:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise TypeError(f"batch: expected a pair (x, y); got {type(batch).__name__}")
-        self.model, self.loss = model, loss
+        self.model, self.loss, self.seed = model, loss, seed
         self.x, self.y = batch
         if isinstance(self.x, Tensor) and (self.x.dim() == 0 or len(self.x) == 0):
             raise ValueError(f"batch: expected at least one sample; got shape {tuple(self.x.shape)}")
 
     def __call__(self, parameters: Mapping[str, Tensor]) -> tuple[float, Tensors, float]:
         """Return the loss, its gradients g and g^T H g there."""
-        with untraced(self.model, next(iter(parameters.values())).device):
+        with untraced(self.model, next(iter(parameters.values())).device, self.seed):
             leaves = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
             value = self.loss(self._outputs(leaves), self.y)
             if not isinstance(value, Tensor) or value.numel() != 1:

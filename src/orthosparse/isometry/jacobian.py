@@ -10,7 +10,7 @@ from orthosparse.isometry._functional import Output, evaluate, untraced
 from orthosparse.isometry._krylov import ritz
 from orthosparse.isometry._products import Jacobian
 from orthosparse.isometry._spectrum import Spectrum, rounding, spectrum_of
-from orthosparse.randomness import derive, draw_seed
+from orthosparse.randomness import derive, derive_seed, draw_seed
 
 Method = Literal["auto", "exact", "matrix_free"]
 
@@ -40,7 +40,8 @@ def singular_values(
 
     The model is taken as it stands: mode, masks, dtype, device. Where samples influence each other (batch normalization
     in train mode) the other samples stay put, and sample i moves the statistics as it moves itself. The model's
-    buffers, gradients and mode and the random states are left as they were; dropout in train mode draws one mask.
+    buffers, gradients and mode and the random states are left as they were; dropout in train mode draws one mask, by
+    `generator`.
 
     ``exact`` builds the Jacobians from products with the unit vectors of the smaller side. ``matrix_free`` finds the
     `k` largest values by block Golub-Kahan-Lanczos and estimates mean, std and their error by stochastic quadrature (a
@@ -58,7 +59,7 @@ def singular_values(
             the spectrum's std, and 8 at least.
         steps: matrix_free: blocks at most. Values not known to `tolerance` by then say so in `error`.
         tolerance: matrix_free: estimated relative error of the listed values to stop at.
-        generator: matrix_free: draws the first block.
+        generator: draws the first block of matrix_free, and what the model draws itself.
 
     Raises:
         TypeError: `x` or the output is not a floating-point tensor.
@@ -73,7 +74,8 @@ def singular_values(
         torch.Size([4, 2])
     """
     _check(method=method, k=k, chunk=chunk, probes=probes, steps=steps)
-    at = evaluate(model, x, output=output, through=through)
+    seed = draw_seed(generator)
+    at = evaluate(model, x, seed=derive_seed(seed, "model"), output=output, through=through)
     with untraced(model, x.device):
         jacobian = Jacobian(at.x, at.y, widest=at.widest, chunk=chunk)
         side = min(jacobian.inputs, jacobian.outputs)
@@ -82,7 +84,7 @@ def singular_values(
         if method == "exact" or (method == "auto" and _is_small(jacobian)):
             return _exact(jacobian, k)
         probes = min(side, probes or max(_PROBES, math.ceil(_SAMPLES / side)))
-        return _matrix_free(jacobian, k or 1, probes, steps, tolerance, generator)
+        return _matrix_free(jacobian, k or 1, probes, steps, tolerance, seed)
 
 
 def _check(*, method: str, **counts: int | None) -> None:
@@ -111,9 +113,7 @@ def _exact(jacobian: Jacobian, k: int | None) -> Spectrum:
     return spectrum_of(values, k=k, products=jacobian.products, dtype=rows.dtype)
 
 
-def _matrix_free(
-    jacobian: Jacobian, k: int, probes: int, steps: int, tolerance: float, generator: torch.Generator | None
-) -> Spectrum:
+def _matrix_free(jacobian: Jacobian, k: int, probes: int, steps: int, tolerance: float, seed: int) -> Spectrum:
     # The smaller side is where the basis lives: J J^T where there are fewer outputs, else J^T J.
     first, second = jacobian.transposed, jacobian.times
     if jacobian.outputs > jacobian.inputs:
@@ -128,7 +128,7 @@ def _matrix_free(
         probes=probes,
         steps=steps,
         tolerance=tolerance,
-        generator=derive(draw_seed(generator), "probes"),
+        generator=derive(seed, "probes"),
     )
     mean, scale = float(found.mean().mean()), found.values[:, :1].clamp_min(torch.finfo(like.dtype).tiny)
     return Spectrum(

@@ -73,7 +73,7 @@ def measure(
         _spectrum(start.model, batch[0], output, effort, seed),
         isometry.orthogonality_score(start.model, batch[0][:2], layers=layers, gain=gain),
         isometry.effective_density(start.model, one, output=output),
-        isometry.gradient_flow(start.model, loss_of(output), batch, layers=layers),
+        isometry.gradient_flow(start.model, loss_of(output), batch, layers=layers, generator=derive(seed, "flow")),
     )
 
 
