@@ -1,6 +1,7 @@
 import pytest
 
-from orthosparse.lab.spectra import experiments, render
+from orthosparse.lab.spectra import experiments
+from orthosparse.lab.spectra.figure import render
 
 
 @pytest.fixture

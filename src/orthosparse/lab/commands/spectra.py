@@ -39,7 +39,8 @@ def spectra(
     from orthosparse.lab.results import Store
     from orthosparse.lab.runner import Display
     from orthosparse.lab.runner import run as sweep
-    from orthosparse.lab.spectra import experiments, render
+    from orthosparse.lab.spectra import experiments
+    from orthosparse.lab.spectra.figure import render
     from orthosparse.lab.threads import one_thread
 
     asked = experiments(ai_iterations=ai_iterations, compat=compat)[:limit]
