@@ -27,7 +27,7 @@ from orthosparse.lab.training.assembly import started
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.ensemble import Step, Ways, ensemble_of, start_of
 from orthosparse.lab.training.ensemble.starts import Start
-from orthosparse.lab.training.provenance import provenance
+from orthosparse.lab.provenance import provenance
 from orthosparse.lab.training.stepper import Stepper
 
 PARTS = ("start", "mlp", "cnn", "depth")

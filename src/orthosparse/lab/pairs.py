@@ -126,7 +126,7 @@ def _row(pair: Pair, metrics: Row, messages: list[str], source: Row, seconds: fl
 def origin(device: str) -> Row:
     """Return commit, versions and device of this process: it goes on with the code it was started with."""
     from orthosparse.lab.experiments import resolved
-    from orthosparse.lab.training.provenance import provenance
+    from orthosparse.lab.provenance import provenance
 
     found = provenance(resolved(device))
     return {name: found[name] for name in ("commit", "versions", "device")}

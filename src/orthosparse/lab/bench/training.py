@@ -14,10 +14,10 @@ import torch
 from torch.nn import functional
 
 from orthosparse.lab.data import Augmentation, Dataset, Normalisation, Split, load
+from orthosparse.lab.provenance import provenance
 from orthosparse.lab.seeds import fenced
 from orthosparse.lab.training import State, TrainConfig, assemble, launch, recipe_for
 from orthosparse.lab.training.devices import arithmetic
-from orthosparse.lab.training.provenance import provenance
 from orthosparse.lab.training.stepper import Stepper
 
 _log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 import torch
 
-from orthosparse.lab.training.provenance import provenance
+from orthosparse.lab.provenance import provenance
 
 
 def foot_of(command: str, *more: str) -> list[str]:

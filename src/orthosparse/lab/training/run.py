@@ -8,6 +8,7 @@ from typing import Any
 from lightning_fabric import Fabric
 
 from orthosparse import masks_of
+from orthosparse.lab.provenance import provenance
 from orthosparse.lab.training.assembly import Assembled, assemble
 from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.checkpoint import has_checkpoint, write_durably
@@ -16,7 +17,6 @@ from orthosparse.lab.training.devices import arithmetic, launch
 from orthosparse.lab.training.evaluate import evaluate
 from orthosparse.lab.training.logs import LOGS
 from orthosparse.lab.training.loop import fit
-from orthosparse.lab.training.provenance import provenance
 from orthosparse.lab.training.saving import Saving, check_same, last_checkpoint
 from orthosparse.lab.training.snapshot import put_back
 from orthosparse.registry import lookup

@@ -11,6 +11,7 @@ from typing import Any
 from lightning_fabric import Fabric
 
 from orthosparse.lab.data import Dataset, load
+from orthosparse.lab.provenance import provenance
 from orthosparse.lab.training import checkpoint
 from orthosparse.lab.training.devices import arithmetic, launch
 from orthosparse.lab.training.ensemble.ahead import make_ahead
@@ -24,7 +25,6 @@ from orthosparse.lab.training.ensemble.saving import Saving, put_back
 from orthosparse.lab.training.ensemble.starts import Start, start_of
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.step import Step
-from orthosparse.lab.training.provenance import provenance
 from orthosparse.lab.training.saving import check_same
 
 Progress = Callable[[float, str], None]

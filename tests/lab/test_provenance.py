@@ -1,6 +1,6 @@
 import torch
 
-from orthosparse.lab.training.provenance import provenance
+from orthosparse.lab.provenance import provenance
 
 
 def test_a_row_from_a_processor_names_it_and_its_cores():
