@@ -46,6 +46,16 @@ def test_matrices_that_stop_early_do_not_disturb_the_others(generator):
     assert int(together[1].count_nonzero()) == 0
 
 
+@pytest.mark.parametrize(("tolerance", "steps"), [(1e-6, 250), (0.0, 1000)])
+def test_a_matrix_that_cannot_move_stops_after_a_window_unless_the_tolerance_is_zero(tolerance, steps, monkeypatch):
+    taken, product = [], torch.bmm
+    monkeypatch.setattr(torch, "bmm", lambda *given, **options: taken.append(1) or product(*given, **options))
+    still, mask = torch.zeros(4, 4), torch.zeros(4, 4, dtype=torch.bool)
+    _descent.descend([still], [mask], **OPTIONS | {"iterations": 1000, "tolerance": tolerance})
+    # The first window has nothing to be compared with, and the last state is looked at before a step from it.
+    assert len(taken) == (2 * steps if tolerance else steps + 1)
+
+
 def test_starts_are_not_written_to(generator):
     starts, masks = matrices([(6, 9)], generator)
     before = starts[0].clone()

@@ -76,7 +76,7 @@ def _descend(
             if stopped.is_set():
                 return
         if iteration % WINDOW == 0 and iteration > 0:
-            falling = lowest < before * (1 - tolerance)
+            falling = lowest <= before * (1 - tolerance)  # always, at a tolerance of 0
             running, states, active, gram = running[falling], states[falling], active[falling], gram[falling]
             lowest, loss, step = lowest[falling], loss[falling], step[falling]
             before = lowest.clone()

@@ -37,7 +37,7 @@ def ai(
     included, so no loss ends higher than it began.
 
     Args:
-        tolerance: a matrix is done once 250 iterations lower its loss by less than this fraction of it.
+        tolerance: a matrix is done once 250 iterations lower its loss by less than this fraction of it; 0: never.
         device: where to compute, in float32 (float64 for float64 weights). On the CPU the bits depend neither on the
             number of threads nor on the other layers.
 
