@@ -21,13 +21,13 @@ import torch
 
 from orthosparse import sparsify
 from orthosparse.lab.data import Augmentation, Dataset, Normalisation, Split
+from orthosparse.lab.provenance import provenance
 from orthosparse.lab.seeds import fenced
 from orthosparse.lab.training import Recipe, TrainConfig, assemble, launch, recipe_for
 from orthosparse.lab.training.assembly import started
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.ensemble import Step, Ways, ensemble_of, start_of
 from orthosparse.lab.training.ensemble.starts import Start
-from orthosparse.lab.provenance import provenance
 from orthosparse.lab.training.stepper import Stepper
 
 PARTS = ("start", "mlp", "cnn", "depth")
