@@ -1,6 +1,7 @@
-"""What every test needs: one thread, no global randomness, and torchvision importable beside a CPU torch."""
+"""What every test needs: one thread, Ctrl-C as usual, and torchvision importable beside a CPU torch."""
 
 import os
+import signal
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -14,6 +15,9 @@ _TORCHVISION = torch.library.Library("torchvision", "DEF")
 if not torch.cuda.is_available():
     _TORCHVISION.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _TORCHVISION.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+# Where tests are started in the background, the shell has them ignore Ctrl-C, and all they start would do so too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 torch.set_num_threads(1)
 # Shared machines stall: a deadline would test the machine. derandomize: a red run is red again.

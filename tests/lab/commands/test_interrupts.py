@@ -44,7 +44,7 @@ def interrupted(arguments, ready, cwd, program=("-m", "orthosparse.lab.cli")):
 
 
 def test_train_keeps_the_step_and_goes_on_with_resume(tmp_path, monkeypatch):
-    given = "train --model mlp --data digits --density 0.3 --scheme base --epochs 20 --device cpu --out run --log csv"
+    given = "train --model mlp --data digits --density 0.3 --scheme base --epochs 80 --device cpu --out run --log csv"
     log = tmp_path / "run" / "metrics.csv"
     words = interrupted(given.split(), lambda: log.exists() and log.read_text().count("\n") > 1, tmp_path)
     assert words == [*given.split(), "--resume"]
@@ -53,11 +53,11 @@ def test_train_keeps_the_step_and_goes_on_with_resume(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(words) == 0
     row = json.loads((tmp_path / "run" / "result.jsonl").read_text())
-    assert [epoch["epoch"] for epoch in row["epochs"]] == list(range(1, 21))
+    assert [epoch["epoch"] for epoch in row["epochs"]] == list(range(1, 81))
 
 
 def test_paper_run_keeps_its_rows_and_goes_on_with_the_same_command(tmp_path, monkeypatch, capsys):
-    given = ["paper", "run", "angles", "--smoke", "--epochs", "20", "--device", "cpu", "--store", "rows.sqlite"]
+    given = ["paper", "run", "angles", "--smoke", "--epochs", "60", "--device", "cpu", "--store", "rows.sqlite"]
     store = tmp_path / "rows.sqlite"
     words = interrupted(given, lambda: store.exists() and Store(store).names(), tmp_path)
     assert words == given
