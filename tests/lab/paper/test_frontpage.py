@@ -129,6 +129,15 @@ def test_the_largest_measured_matrix_stands_for_the_efficiency():
     assert ours == f"EOI 2 ms, orthogonal to 3.0e-07; {told} (1 seed)"
 
 
+def test_runs_that_trained_together_share_their_time():
+    alone = rows_for([Training("resnet32", "cifar10", 0.1, "erk", scheme) for scheme in ("base", "eoi")])
+    ((_, _, before, *_),) = lines_of(frontpage.table(alone))
+    for row in alone:
+        row["metrics"]["together"], row["wall_s"] = 12, 12 * row["wall_s"]
+    ((_, _, time, *_),) = lines_of(frontpage.table(alone))
+    assert time == f"{before}, 12 at once"
+
+
 def test_counts_of_parameters_are_told_by_the_first_network_and_the_worst_difference():
     item = ITEMS["parameter_counts"].experiments()
     rows = [row_of(each, 1, kept=50_000 if each.model == "resnet32" else 1) for each in item]

@@ -59,10 +59,11 @@ def _machines(rows: Sequence[Row]) -> str:
     """Return each machine with how many runs it made, and how long one took on average."""
     told = []
     for device, count in Counter(str(row["device"]) for row in rows).most_common():
-        mean = sum(row["wall_s"] for row in rows if row["device"] == device) / count
-        told.append(
-            f"{device}: {count} run{'s' * (count > 1)} of {seconds_text(mean) if mean >= _SHORT else 'less than 0.1 s'}"
-        )
+        own = [row for row in rows if row["device"] == device]
+        mean = sum(row["wall_s"] / row["metrics"].get("together", 1) for row in own) / count
+        taken = seconds_text(mean) if mean >= _SHORT else "less than 0.1 s"
+        most = max(row["metrics"].get("together", 1) for row in own)
+        told.append(f"{device}: {count} run{'s' * (count > 1)} of {taken}" + f", {most} at once" * (most > 1))
     return "<br>".join(told)
 
 
