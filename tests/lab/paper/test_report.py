@@ -4,12 +4,12 @@ import csv
 import io
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 
 import pytest
 
+from lab.chromium import CHROMIUM, FLAGS
 from lab.paper.rows import row_of
 from orthosparse.lab.experiments import MaskPicture, Training
 from orthosparse.lab.paper import ITEMS
@@ -18,19 +18,7 @@ from orthosparse.lab.paper.report import FORMATS, report_of, write_report
 EOI = Training("resnet32", "cifar10", 0.1)
 BASE = Training("resnet32", "cifar10", 0.1, scheme="base")
 CURVES = {"loss": [1.5, 0.5], "validation_accuracy": [0.5, 0.75]}
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--enable-logging=stderr",
-    "--window-size=1400,2000",
-    "--virtual-time-budget=5000",
-]
+SHOWN = [*FLAGS, "--window-size=1400,2000", "--virtual-time-budget=5000"]
 
 
 @pytest.fixture
@@ -185,5 +173,5 @@ def test_a_screenshot_of_the_page_is_not_empty(tiny_rows, tmp_path):
 
 
 def browse(page, *more, tmp_path):
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", *more, page.as_uri()]
+    command = [CHROMIUM, *SHOWN, f"--user-data-dir={tmp_path / 'profile'}", *more, page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -1,34 +1,19 @@
 """The pages in a real browser: they show something, report nothing, and ask the network for nothing."""
 
-import shutil
 import subprocess
 
 import pytest
 from matplotlib.image import imread
 
+from lab.chromium import CHROMIUM, FLAGS, WHY_NOT
 from orthosparse.lab.cli import main
 from orthosparse.lab.rendering import Page, write_page
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="no Chromium here: looked for chromium, chromium-browser, google-chrome"
-    ),
+    pytest.mark.skipif(CHROMIUM is None, reason=WHY_NOT),
 ]
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--hide-scrollbars",
-    "--enable-logging=stderr",
-    "--window-size=1100,1600",
-]
+SHOWN = [*FLAGS, "--hide-scrollbars", "--window-size=1100,1600"]
 
 
 @pytest.fixture
@@ -38,7 +23,7 @@ def screenshot(tmp_path):
     def take(page, *more):
         picture = tmp_path / "shot.png"
         offline = ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"]
-        command = [CHROMIUM, *FLAGS, *offline, f"--screenshot={picture}", *more, page.as_uri()]
+        command = [CHROMIUM, *SHOWN, *offline, f"--screenshot={picture}", *more, page.as_uri()]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
         return imread(picture), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
