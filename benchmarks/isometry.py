@@ -3,7 +3,6 @@
 python benchmarks/isometry.py [resnet50] [methods]
 """
 
-import importlib.util
 import resource
 import sys
 import time
@@ -15,17 +14,6 @@ from torch import nn
 
 import orthosparse
 from orthosparse import init, isometry
-
-_KEPT: list[torch.library.Library] = []
-
-
-def _allow_torchvision_on_cpu() -> None:
-    """timm imports torchvision, whose wheel wants operators that a CPU build of torch lacks: declare them."""
-    if not torch.cuda.is_available() and importlib.util.find_spec("torchvision"):
-        library = torch.library.Library("torchvision", "DEF")
-        library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _KEPT.append(library)
 
 
 def _gigabytes() -> float:
@@ -43,7 +31,6 @@ def _timed(what: str, function: Callable[[], object]) -> object:
 
 def resnet50() -> None:
     """Orthogonality of all layers, dense and at density 0.1 from EOI, and the latter's largest singular value."""
-    _allow_torchvision_on_cpu()
     import timm
 
     g = torch.Generator().manual_seed(0)

@@ -1,9 +1,8 @@
-"""Time of sparsify on whole models, beside the time their own initialisation takes.
+"""Time of sparsify on whole models of timm and Hugging Face, beside the time their own initialisation takes.
 
 python benchmarks/models.py [NAME ...]
 """
 
-import importlib.util
 import sys
 import time
 from collections.abc import Callable
@@ -13,18 +12,6 @@ import torch
 from torch import nn
 
 import orthosparse
-
-
-def _allow_torchvision_on_cpu() -> None:
-    """timm imports torchvision, whose wheel wants operators that a CPU build of torch lacks: declare them."""
-    if not torch.cuda.is_available() and importlib.util.find_spec("torchvision"):
-        library = torch.library.Library("torchvision", "DEF")
-        library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _KEPT.append(library)
-
-
-_KEPT: list[torch.library.Library] = []
 
 
 def _timm(name: str) -> nn.Module:
@@ -69,7 +56,6 @@ def seconds(work: Callable[[], object], clock: Callable[[], float], rounds: int 
 
 def main(names: list[str]) -> None:
     """Initialisations in processor time on one thread; the whole call in wall time on all threads."""
-    _allow_torchvision_on_cpu()
     threads = torch.get_num_threads()
     print(
         f"{'model':26}{'layers':>7}{'weights':>13}{'EOI s':>8}{'own init s':>12}{'ratio':>7}{'sparsify s':>12}  exact"
