@@ -47,7 +47,7 @@ class Size:
     iterations: int
 
 
-GPU = Size((1, 6, 15, 45), (100, 300, 1000, 3000), {"mlp1000": 1000, "cnn1000": 1000}, 128, 128, 20, 1000)
+GPU = Size((1, 15, 45, 63), (100, 300, 1000, 3000), {"mlp1000": 1000, "cnn1000": 1000}, 128, 128, 20, 1000)
 CPU = Size((1, 4), (20, 40, 80), {"mlp1000": 40, "cnn1000": 12}, 16, 32, 3, 10)
 
 
@@ -186,12 +186,12 @@ def starts(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
 
 
 def perceptrons(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
-    for compiled in (False, True) if device.type == "cuda" else (False,):
+    for fused in (True, False) if device.type == "cuda" else (False,):
         for members in size.members:
             config = config_of("mlp1000", size)
-            row = ensemble_step(config, members, size, device, Ways(compiled=compiled))
+            row = ensemble_step(config, members, size, device, Ways(fused=fused))
             hours = row["ms"] * EPOCHS * BATCHES["mlp1000"] / 3.6e6
-            yield {"part": "mlp", "members": members, "compiled": compiled, **row, "minutes": 60 * hours}
+            yield {"part": "mlp", "members": members, "fused": fused, **row, "minutes": 60 * hours}
 
 
 def convolutional(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
@@ -199,20 +199,29 @@ def convolutional(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
     config = config_of("cnn1000", size, precision="bf16")
     plain = loop_step(config, size, device, graph=cuda)
     yield {"part": "cnn", "way": "loop, channels last, bf16" + ", graph" * cuda, **plain, "faster": 1.0}
+    ways = {"gather": Ways("gather", fused=False), "native": Ways("native", fused=False)}
+    ways |= {"fused": Ways(fused=True)} if cuda else {}
     for precision in ("bf16", "tf32"):
-        for convolution in ("gather", "native"):
-            for compiled in (False, True) if cuda else (False,):
-                config = config_of("cnn1000", size, precision=precision)
-                row = ensemble_step(config, 1, size, device, Ways(convolution, compiled=compiled))
-                way = f"{convolution}, {precision}" + ", compiled" * compiled
-                epoch = row["ms"] * BATCHES["cnn1000"] / 1e3
-                yield {"part": "cnn", "way": way, **row, "faster": plain["ms"] / row["ms"], "epoch_s": epoch}
+        for name, way in ways.items():
+            config = config_of("cnn1000", size, precision=precision)
+            row = ensemble_step(config, 1, size, device, way)
+            epoch = row["ms"] * BATCHES["cnn1000"] / 1e3
+            yield {
+                "part": "cnn",
+                "way": f"{name}, {precision}",
+                **row,
+                "faster": plain["ms"] / row["ms"],
+                "epoch_s": epoch,
+            }
+    config = config_of("cnn1000", size, precision="bf16")
+    row = ensemble_step(config, 8, size, device, Ways())
+    yield {"part": "cnn", "way": "8 networks, bf16", **row, "faster": 8 * plain["ms"] / row["ms"]}
 
 
 def depths(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
     for model, members, recompute in (("mlp1000", 6, False), ("cnn1000", 1, False), ("cnn1000", 1, True)):
         for depth in size.depths:
-            config = config_of(model, size, depth)
+            config = config_of(model, size, depth, precision="bf16" if model == "cnn1000" else "tf32")
             row = ensemble_step(config, members, size, device, Ways(recompute=recompute))
             about = {"part": "depth", "model": model, "members": members, "recompute": recompute, "depth": depth}
             yield {**about, **row, "us_per_layer": 1e3 * row["ms"] / depth}

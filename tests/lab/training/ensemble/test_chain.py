@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from orthosparse.lab.models import ACTIVATIONS, build
-from orthosparse.lab.training.ensemble.chain import Chain, Ways
-from orthosparse.lab.training.ensemble.pointwise import bend_, compiled, descend, unbend
+from orthosparse.lab.training.ensemble.chain import Chain
 from orthosparse.lab.training.ensemble.slab import Slab
 from orthosparse.lab.training.ensemble.stages import Stage, as_rows, stages_of
+from orthosparse.lab.training.ensemble.ways import Ways
 
 MEMBERS, BATCH, CLASSES = 3, 5, 4
 CPU = torch.device("cpu")
@@ -118,24 +118,3 @@ def test_a_recomputing_chain_keeps_the_samples_of_every_fiftieth_layer_alone(gen
 def test_an_unknown_way_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="convolution: expected one of gather, native"):
         Ways("winograd")
-
-
-def test_compiled_parts_give_the_same_numbers(generator):
-    made = [torch.randn(2, 3, 4, generator=generator) for _ in range(4)]
-    outputs, gradients = [], []
-    for bending, unbending in ((bend_, unbend), (compiled(bend_), compiled(unbend))):
-        outputs.append(made[0].clone())
-        bending(outputs[-1], made[1][:, :1], "tanh")
-        gradients.append(torch.empty(2, 3, 4))
-        unbending(made[2], outputs[-1], gradients[-1], "tanh")
-    torch.testing.assert_close(outputs[0], outputs[1])
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-5, atol=1e-6)
-    dead, rate = torch.tensor([[[False]], [[True]]]), torch.tensor([[[0.1]], [[0.0]]])
-    states = []
-    for step in (descend, compiled(descend)):
-        value, gradient, momentum = (tensor.clone() for tensor in made[:3])
-        gradient[1] = torch.nan
-        step(value, gradient, momentum, dead, rate, (1e-4, 0.9, True))
-        states.append((value, momentum))
-        assert torch.equal(value[1], made[0][1])
-    torch.testing.assert_close(states[0], states[1])

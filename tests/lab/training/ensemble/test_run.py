@@ -273,13 +273,13 @@ def test_progress_tells_starts_and_epochs(deep):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("model", ["mlp1000", "cnn1000"])
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_graph_takes_the_steps_that_the_eager_loop_takes(deep, kept, model, compiled):
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_graph_takes_the_steps_that_the_eager_loop_takes(deep, kept, model, fused):
     shape = {"model": model, "depth": 12, "width": 16, "precision": "fp32"}
     members = [(deep(density=0.3, dense_init="conv_orthogonal", **shape), 1), (deep(**shape), 2)]
-    train_ensemble(members, device="cuda", graph=False)
+    train_ensemble(members, device="cuda", graph=False, ways=Ways(fused=False))
     expected = kept.weights()
-    train_ensemble(members, device="cuda", graph=True, ways=Ways(compiled=compiled))
+    train_ensemble(members, device="cuda", graph=True, ways=Ways(fused=fused))
     for mine, theirs in zip(kept.weights(), expected, strict=True):
         for name, value in theirs.items():
             torch.testing.assert_close(mine[name].float(), value.float(), rtol=1e-3, atol=1e-4)

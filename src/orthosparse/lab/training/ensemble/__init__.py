@@ -1,13 +1,14 @@
 """Many networks of one shape trained at once: stacked weights, one step for all, each as it would train alone."""
 
 from orthosparse.lab.training.ensemble.alike import shape_of, why_not
-from orthosparse.lab.training.ensemble.chain import Chain, Ways
+from orthosparse.lab.training.ensemble.chain import Chain
 from orthosparse.lab.training.ensemble.ended import Ended
 from orthosparse.lab.training.ensemble.making import ensemble_of
 from orthosparse.lab.training.ensemble.run import train_ensemble
 from orthosparse.lab.training.ensemble.starts import start_of
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.step import Step
+from orthosparse.lab.training.ensemble.ways import Ways
 
 __all__ = [
     "Chain",

@@ -10,12 +10,13 @@ from orthosparse.lab.models import build
 from orthosparse.lab.seeds import generators
 from orthosparse.lab.training.assembly import shuffled
 from orthosparse.lab.training.config import TrainConfig
-from orthosparse.lab.training.ensemble.chain import Chain, Ways
+from orthosparse.lab.training.ensemble.chain import Chain
 from orthosparse.lab.training.ensemble.feed import Feed
 from orthosparse.lab.training.ensemble.slab import Slab
 from orthosparse.lab.training.ensemble.stages import Pool, Stage, stages_of
 from orthosparse.lab.training.ensemble.starts import Start
 from orthosparse.lab.training.ensemble.state import Ensemble
+from orthosparse.lab.training.ensemble.ways import Ways
 
 Members = Sequence[tuple[TrainConfig, int]]
 

@@ -1,11 +1,9 @@
 """What happens to every number by itself: bias and activation, its derivative, and the step of descent.
 
-Written in plain torch. On a GPU torch's compiler can make one kernel of each (`compiled`); the numbers are the same up
-to rounding.
+Written in plain torch; `fused` has the same in our own kernels.
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -70,13 +68,3 @@ def descend(
         value.addcmul_(gradient, rate, value=-1.0)
     else:
         value.addcmul_(momentum, rate, value=-1.0)
-
-
-@cache
-def compiled(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function of this file as torch's compiler makes it: one kernel instead of several.
-
-    For any sizes: after eight different ones the compiler would give up and leave a function as it is.
-    """
-    made: Callable[..., None] = torch.compile(function, dynamic=True)
-    return made

@@ -16,7 +16,6 @@ from orthosparse.lab.training import checkpoint
 from orthosparse.lab.training.devices import arithmetic, launch
 from orthosparse.lab.training.ensemble.ahead import make_ahead
 from orthosparse.lab.training.ensemble.alike import check_alike
-from orthosparse.lab.training.ensemble.chain import Ways
 from orthosparse.lab.training.ensemble.ended import RESULTS, Ended, ended_of, keep, kept
 from orthosparse.lab.training.ensemble.loop import Look, fit
 from orthosparse.lab.training.ensemble.making import Members, ensemble_of
@@ -25,6 +24,7 @@ from orthosparse.lab.training.ensemble.saving import Saving, put_back
 from orthosparse.lab.training.ensemble.starts import Start, start_of
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.step import Step
+from orthosparse.lab.training.ensemble.ways import Ways
 from orthosparse.lab.training.saving import check_same
 
 Progress = Callable[[float, str], None]

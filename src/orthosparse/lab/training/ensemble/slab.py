@@ -14,11 +14,17 @@ from orthosparse.lab.training.ensemble.stages import Stage
 
 @dataclass(frozen=True)
 class Leaf:
-    """A tensor that is trained, ``[layers, members, ...]``; `off` is true where a mask is false, None without masks."""
+    """A tensor that is trained, ``[layers, members, ...]``.
+
+    Attributes:
+        norms: of the gradients, ``[layers, members]``.
+        off: true where a mask is false; None without masks.
+    """
 
     value: Tensor
     gradient: Tensor
     momentum: Tensor
+    norms: Tensor
     off: Tensor | None = None
 
 
@@ -60,4 +66,5 @@ class Slab:
 
 def _leaf(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, off: Tensor | None = None) -> Leaf:
     value, gradient, momentum = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(3))
-    return Leaf(value, gradient, momentum, off)
+    norms = torch.zeros(shape[:2], dtype=dtype, device=device)
+    return Leaf(value, gradient, momentum, norms, off)

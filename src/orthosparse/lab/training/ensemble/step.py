@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from orthosparse.lab.training.ensemble.chain import Ways
-from orthosparse.lab.training.ensemble.pointwise import descend
+from orthosparse.lab.training.ensemble import fused, pointwise
 from orthosparse.lab.training.ensemble.stages import as_rows
 from orthosparse.lab.training.ensemble.state import Ensemble
+from orthosparse.lab.training.ensemble.ways import Ways
 from orthosparse.lab.training.graph import Graphed
 
 
@@ -24,7 +24,7 @@ class Step:
             raise ValueError(f"graph: expected a GPU; got {ensemble.device}")
         self.ensemble = ensemble
         self._graphed = Graphed(self._captured) if (possible if graph is None else graph) else None
-        self._descend = ways.of(descend)
+        self._descend = fused.descend if _updates_fused(ensemble, ways) else pointwise.descend
         self._images = self._labels = torch.empty(0)
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
@@ -62,8 +62,13 @@ class Step:
         for slab in ensemble.slabs:
             for leaf, decays in ((slab.weight, True), (slab.bias, recipe.decay_vectors)):
                 rule = (recipe.weight_decay if decays else 0.0, recipe.momentum, recipe.nesterov)
-                tensors = (tensor.flatten(2) for tensor in (leaf.value, leaf.gradient, leaf.momentum))
-                self._descend(*tensors, dead.view(1, -1, 1), rates.view(1, -1, 1), rule)
+                value, gradient, momentum = (each.flatten(2) for each in (leaf.value, leaf.gradient, leaf.momentum))
+                self._descend(value, gradient, momentum, dead.view(1, -1, 1), rates.view(1, -1, 1), rule)
+
+
+def _updates_fused(ensemble: Ensemble, ways: Ways) -> bool:
+    """Return whether our kernel takes the updates: it does those of float32, whatever the layers."""
+    return fused.chosen(ways, ensemble.device) and ensemble.dtype == torch.float32
 
 
 def _losses(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -79,12 +84,7 @@ def _losses(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, T
 
 
 def _norms(ensemble: Ensemble) -> Tensor:
-    """Set the gradients off the masks to zero, and return the norm of each member's."""
-    norms = []
-    for slab in ensemble.slabs:
-        for leaf in slab.leaves:
-            if leaf.off is not None:
-                leaf.gradient.masked_fill_(leaf.off, 0.0)
-            norms.append(torch.linalg.vector_norm(leaf.gradient.flatten(2), dim=2))
+    """Return the norm of each member's gradient."""
+    norms = [leaf.norms for slab in ensemble.slabs for leaf in slab.leaves]
     total: Tensor = torch.linalg.vector_norm(torch.cat(norms), dim=0)
     return total

@@ -1,0 +1,213 @@
+"""Runs of equal layers by our own GPU kernels: fewer launches and fewer trips to memory than torch's operations need.
+
+They take runs of square layers with tanh whose width is a power of two: linear ones, and convolutions of stride 1. On
+other layers, in float64 and without Triton, torch's own operations remain.
+"""
+
+import os
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orthosparse.lab.training.ensemble import pointwise
+from orthosparse.lab.training.ensemble.plain import Cast, Run
+from orthosparse.lab.training.ensemble.slab import Slab
+from orthosparse.lab.training.ensemble.stages import Grid, Stage
+from orthosparse.lab.training.ensemble.ways import Ways
+
+_WIDTHS = (16, 32, 64, 128)
+# Sizes of blocks, warps and stages of the pipelines.
+_AHEAD, _BACK = (8, 2), (8, 2)
+_MAPS = {torch.bfloat16: (64, 128, 4, 3), torch.float32: (64, 64, 4, 2)}
+_WEIGH = {torch.bfloat16: (64, 8, 3), torch.float32: (32, 8, 3)}
+_DESCEND = (2048, 8)
+
+
+def run_of(slab: Slab, dtype: torch.dtype, ways: Ways) -> Run:
+    """Return the run of a slab by our kernels, where it fits them and `ways` has them; else the plain one."""
+    if not chosen(ways, slab.weight.value.device) or not fits(slab.stage, dtype):
+        return Run(slab, dtype, ways)
+    kind = FusedMatrices if slab.stage.grid is None else FusedMaps
+    return kind(slab, dtype, ways)
+
+
+def chosen(ways: Ways, device: torch.device) -> bool:
+    """Return whether our kernels are to be used.
+
+    Raises:
+        ValueError: they are asked for, and there is no Triton or no GPU.
+    """
+    there, on_gpu = find_spec("triton") is not None, device.type == "cuda"
+    if ways.fused is None:
+        return there and on_gpu
+    # Asked for, they run anywhere by Triton's interpreter, slowly.
+    if ways.fused and not (there and (on_gpu or os.environ.get("TRITON_INTERPRET") == "1")):
+        raise ValueError(f"fused: expected Triton and a GPU; got {device}{'' if there else ', and no Triton'}")
+    return ways.fused
+
+
+def fits(stage: Stage, dtype: torch.dtype) -> bool:
+    """Return whether our kernels compute such layers."""
+    square = stage.inputs == stage.outputs and stage.inputs in _WIDTHS and stage.blocks is None
+    strided = stage.grid is not None and stage.grid.stride != 1
+    return square and not strided and stage.activation == "tanh" and dtype in (torch.float32, torch.bfloat16)
+
+
+class FusedMatrices(Run):
+    """Linear layers: a whole chunk of them in one launch ahead, and one back."""
+
+    def advance(self, x: Tensor, start: int, stop: int, cast: Cast) -> Tensor:
+        """Return the outputs of layer ``stop - 1`` for the inputs of layer `start`."""
+        out = self.empty(x)
+        self._ahead(x, out, start, stop, cast, keep=False)
+        return out
+
+    def samples(self, x: Tensor, start: int, stop: int, cast: Cast) -> tuple[Tensor, Tensor]:
+        """Return the inputs and the outputs of some layers, each in one tensor."""
+        both = x.new_empty(stop - start + 1, *x.shape)
+        both[0].copy_(x)
+        self._ahead(x, both[1:], start, stop, cast, keep=True)
+        return both[:-1], both[1:]
+
+    def chunk(
+        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, last: bool
+    ) -> Tensor:
+        """Go back through some layers, fill their gradients, and return that of their input."""
+        del last  # the gradient of the input is the last of what the kernel has anyway
+        kernels, layers = _kernels(), len(outputs)
+        members, rows, width = grad.shape
+        before, found = torch.empty_like(outputs), torch.empty_like(grad)
+        turned = torch.empty_like(weights[start : start + layers])
+        kernels.transpose[(layers * members,)](weights[start:], turned, WIDTH=width, num_warps=8)
+        tile, (warps, stages) = _tile(rows), _BACK
+        kernels.chain_back[(-(-rows // tile), members)](
+            grad.contiguous(), outputs, turned, before, found, rows, layers,
+            TURNED=True, WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps,
+        )  # fmt: skip
+        _weigh(self.slab, before, inputs, start)
+        self.sum_up(before, start)
+        return found
+
+    def measure(self) -> None:
+        """Take the norms of the gradients of biases; those of weights are taken, and masked, as they are made."""
+        _measure_biases(self.slab)
+
+    def _ahead(self, x: Tensor, out: Tensor, start: int, stop: int, cast: Cast, *, keep: bool) -> None:
+        members, rows, width = x.shape
+        tile, (warps, stages) = _tile(rows), _AHEAD
+        _kernels().chain_ahead[(-(-rows // tile), members)](
+            x.contiguous(), cast[0][start:], cast[1][start:], out, rows, stop - start,
+            KEEP=keep, WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps,
+        )  # fmt: skip
+
+
+class FusedMaps(Run):
+    """Convolutions: one launch a layer, activation and its derivative included; padding is never laid out."""
+
+    def advance(self, x: Tensor, start: int, stop: int, cast: Cast) -> Tensor:
+        """Return the outputs of layer ``stop - 1`` for the inputs of layer `start`."""
+        for layer in range(start, stop):
+            out = self.empty(x)
+            self._convolve(x, cast[0][layer], cast[1][layer], x, out, back=False)
+            x = out
+        return x
+
+    def samples(self, x: Tensor, start: int, stop: int, cast: Cast) -> tuple[Tensor, Tensor]:
+        """Return the inputs and the outputs of some layers, each in one tensor."""
+        both = x.new_empty(stop - start + 1, *x.shape)
+        both[0].copy_(x)
+        for place in range(stop - start):
+            layer = start + place
+            self._convolve(both[place], cast[0][layer], cast[1][layer], x, both[place + 1], back=False)
+        return both[:-1], both[1:]
+
+    def chunk(
+        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, last: bool
+    ) -> Tensor:
+        """Go back through some layers, fill their gradients, and return that of their input (unless `last`)."""
+        before, found = torch.empty_like(outputs), torch.empty_like(grad)
+        pointwise.unbend(grad, outputs[-1], before[-1], self.stage.activation)
+        for place in reversed(range(1, len(outputs))):
+            self._convolve(
+                before[place], weights[start + place], None, outputs[place - 1], before[place - 1], back=True
+            )
+        if not last:
+            self._convolve(before[0], weights[start], None, None, found, back=True)
+        _weigh(self.slab, before, inputs, start)
+        self.sum_up(before, start)
+        return found
+
+    def measure(self) -> None:
+        """Take the norms of the gradients of biases; those of weights are taken, and masked, as they are made."""
+        _measure_biases(self.slab)
+
+    def _convolve(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, y: Tensor | None, out: Tensor, *, back: bool
+    ) -> None:
+        grid, width = self.stage.grid, self.stage.outputs
+        assert grid is not None, "a convolution"
+        members, rows = len(x), x.shape[1] * grid.height * grid.width
+        tile, columns, warps, stages = _MAPS[x.dtype]
+        columns = min(columns, width)
+        _kernels().convolve[(-(-rows // tile), width // columns, members)](
+            x, weight, weight if bias is None else bias, out if y is None else y, out, rows,
+            BACK=back, BENT=y is not None, **_shape(grid), WIDTH=width, ROWS=tile, COLUMNS=columns,
+            PRECISION=_precision(), STAGES=stages, num_warps=warps,
+        )  # fmt: skip
+
+
+def descend(
+    value: Tensor, gradient: Tensor, momentum: Tensor, dead: Tensor, rate: Tensor, rule: tuple[float, float, bool]
+) -> None:
+    """Do what `pointwise.descend` does, in one pass; values are ``[layers, members, entries]``."""
+    layers, members, size = value.shape
+    decay, inertia, nesterov = rule
+    block, warps = _DESCEND
+    _kernels().descend[(layers * members, -(-size // block))](
+        value, gradient, momentum, dead.view(-1).view(torch.uint8), rate.view(-1), members, size, decay, inertia,
+        NESTEROV=nesterov, BLOCK=block, num_warps=warps,
+    )  # fmt: skip
+
+
+def _kernels() -> Any:
+    """Return the kernels: Triton is imported where they are used, and nowhere else."""
+    from orthosparse.lab.training.ensemble import kernels
+
+    return kernels
+
+
+def _weigh(slab: Slab, before: Tensor, inputs: Tensor, start: int) -> None:
+    """Fill the gradients of the weights of some layers, zero off the masks, and their norms."""
+    stage, leaf = slab.stage, slab.weight
+    assert leaf.off is not None, "weights have masks"
+    grid = stage.grid or Grid(1, 1, 1, 1)
+    layers, members, batch = before.shape[:3]
+    width, rows, taps = stage.outputs, batch * grid.height * grid.width, grid.kernel**2
+    tile, warps, stages = _WEIGH[before.dtype]
+    squares = torch.empty(layers, members, taps, dtype=torch.float32, device=before.device)
+    stop = start + layers
+    _kernels().weigh[(taps, 1, layers * members)](
+        before, inputs, leaf.off[start:stop].view(torch.uint8), leaf.gradient[start:stop], squares, rows,
+        **_shape(grid), WIDTH=width, OUTS=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps,
+    )  # fmt: skip
+    torch.sqrt(squares.sum(2), out=leaf.norms[start:stop])
+
+
+def _measure_biases(slab: Slab) -> None:
+    torch.linalg.vector_norm(slab.bias.gradient, dim=2, out=slab.bias.norms)
+
+
+def _shape(grid: Grid) -> dict[str, int]:
+    return {"HEIGHT": grid.height, "WIDE": grid.width, "SIDE": grid.kernel}
+
+
+def _tile(rows: int) -> int:
+    """Return how many rows a program takes: half a batch of 128, so that 60 networks fill a large GPU."""
+    return 64 if rows > 32 else 16 if rows <= 16 else 32
+
+
+def _precision() -> str:
+    """Return how float32 products are to be computed, as `devices.arithmetic` has set it."""
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"

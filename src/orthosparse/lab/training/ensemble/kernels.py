@@ -1,0 +1,241 @@
+"""GPU kernels, in Triton: a run of linear layers in one launch, convolutions with what follows them, and the update.
+
+Samples are ``[members, rows, width]``, channels innermost; weights ``[layers, members, out, taps * in]``. A convolution
+has circular padding and stride 1, and its rows are pixels: ``rows = batch * height * width``. All are contiguous.
+
+Widths and the sizes of blocks, in capitals, are powers of two, at least 16; rows may be any number. Nothing sums over
+members, and no two programs write to one place: results depend neither on who else is there nor on the order of work.
+"""
+
+import triton
+import triton.language as tl
+
+# Below this |z| two terms of the series are exact to 1e-7; above it the exponential form is.
+_SMALL = tl.constexpr(0.03)
+
+
+@triton.jit
+def _tanh(z):
+    near = z * (1 - z * z * 0.3333333333)
+    far = 1 - 2 / (tl.exp(2 * tl.minimum(tl.maximum(z, -15.0), 15.0)) + 1)
+    bent = tl.where(tl.abs(z) < _SMALL, near, far)
+    return tl.where(z == z, bent, z)  # what is not a number stays so
+
+
+@triton.jit
+def chain_ahead(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    rows,
+    layers,
+    KEEP: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Take some rows of one member through all layers; write every output (KEEP), or the last one.
+
+    The samples stay in the multiprocessor; the weights of layer after layer are streamed past them.
+    """
+    tile, member, members = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1).to(tl.int64)
+    row, column = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    place, live = member * rows * WIDTH + row[:, None] * WIDTH + column[None, :], row[:, None] < rows
+    x = tl.load(x_ptr + place, mask=live, other=0.0)
+    w_ptrs = w_ptr + member * WIDTH * WIDTH + column[None, :] * WIDTH + column[:, None]
+    b_ptrs = b_ptr + member * WIDTH + column
+    y_ptrs = y_ptr + place
+    for _ in tl.range(layers, num_stages=STAGES):
+        w = tl.load(w_ptrs)
+        b = tl.load(b_ptrs)
+        x = _tanh(tl.dot(x, w, input_precision=PRECISION) + b[None, :]).to(w.dtype)
+        if KEEP:
+            tl.store(y_ptrs, x, mask=live)
+            y_ptrs += members * rows * WIDTH
+        w_ptrs += members * WIDTH * WIDTH
+        b_ptrs += members * WIDTH
+    if not KEEP:
+        tl.store(y_ptrs, x, mask=live)
+
+
+@triton.jit
+def chain_back(
+    g_ptr,
+    y_ptr,
+    w_ptr,
+    z_ptr,
+    out_ptr,
+    rows,
+    layers,
+    TURNED: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Take the gradient of some rows of one member back through all layers, whose outputs are at `y_ptr`.
+
+    The gradients before the activations go to `z_ptr`, that of the first layer's input to `out_ptr`. The weights may be
+    TURNED, ``[in, out]``: TF32 products want what they sum over innermost.
+    """
+    tile, member, members = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1).to(tl.int64)
+    row, column = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    place, live = member * rows * WIDTH + row[:, None] * WIDTH + column[None, :], row[:, None] < rows
+    g = tl.load(g_ptr + place, mask=live, other=0.0).to(tl.float32)
+    last = (layers - 1) * members
+    y_ptrs, z_ptrs = y_ptr + last * rows * WIDTH + place, z_ptr + last * rows * WIDTH + place
+    w_ptrs = w_ptr + (last + member) * WIDTH * WIDTH
+    w_ptrs += column[None, :] * WIDTH + column[:, None] if TURNED else column[:, None] * WIDTH + column[None, :]
+    for _ in tl.range(layers, num_stages=STAGES):
+        y = tl.load(y_ptrs, mask=live, other=0.0).to(tl.float32)
+        w = tl.load(w_ptrs)
+        z = (g * (1 - y * y)).to(w.dtype)
+        tl.store(z_ptrs, z, mask=live)
+        g = tl.dot(z, w, input_precision=PRECISION)
+        y_ptrs -= members * rows * WIDTH
+        z_ptrs -= members * rows * WIDTH
+        w_ptrs -= members * WIDTH * WIDTH
+    tl.store(out_ptr + place, g.to(out_ptr.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def transpose(w_ptr, t_ptr, WIDTH: tl.constexpr):
+    """Transpose matrices, one a program."""
+    place, column = tl.program_id(0).to(tl.int64) * WIDTH * WIDTH, tl.arange(0, WIDTH)
+    w = tl.load(w_ptr + place + column[:, None] * WIDTH + column[None, :])
+    tl.store(t_ptr + place + column[:, None] * WIDTH + column[None, :], tl.trans(w))
+
+
+@triton.jit
+def _seen(row, tap, SIGN: tl.constexpr, HEIGHT: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):
+    """Return which pixels the given ones see through a tap (SIGN 1), or are seen by (-1); padding is circular."""
+    down, right = tap // SIDE - SIDE // 2, tap % SIDE - SIDE // 2
+    pixel = row % (HEIGHT * WIDE)
+    h = (pixel // WIDE + SIGN * down + HEIGHT) % HEIGHT
+    w = (pixel % WIDE + SIGN * right + WIDE) % WIDE
+    return row - pixel + h * WIDE + w
+
+
+@triton.jit
+def convolve(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    out_ptr,
+    rows,
+    BACK: tl.constexpr,
+    BENT: tl.constexpr,
+    HEIGHT: tl.constexpr,
+    WIDE: tl.constexpr,
+    SIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Convolve some pixels of one member to some channels, and do what follows.
+
+    Ahead, that is the bias and the activation. BACK, it is the gradient of what the layer saw, from that before its
+    activation; times the derivative of the activation before it, whose output is at `y_ptr`, if there is one (BENT).
+    """
+    tile, part, member = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    row, inner = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    column = part * COLUMNS + tl.arange(0, COLUMNS)
+    live = row[:, None] < rows
+    x_ptr += member * rows * WIDTH
+    w_ptr += member * WIDTH * SIDE * SIDE * WIDTH
+    # A weight is [out, taps, in]; what is summed over is `in` ahead and `out` on the way back.
+    if BACK:
+        w_ptrs = w_ptr + inner[:, None] * (SIDE * SIDE * WIDTH) + column[None, :]
+    else:
+        w_ptrs = w_ptr + column[None, :] * (SIDE * SIDE * WIDTH) + inner[:, None]
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for tap in tl.range(SIDE * SIDE, num_stages=STAGES):
+        seen = _seen(row, tap, -1 if BACK else 1, HEIGHT, WIDE, SIDE)
+        x = tl.load(x_ptr + seen[:, None] * WIDTH + inner[None, :], mask=live, other=0.0)
+        w = tl.load(w_ptrs + tap * WIDTH)
+        total = tl.dot(x, w, total, input_precision=PRECISION)
+    place = member * rows * WIDTH + row[:, None] * WIDTH + column[None, :]
+    if BACK:
+        if BENT:
+            y = tl.load(y_ptr + place, mask=live, other=0.0).to(tl.float32)
+            total = total * (1 - y * y)
+    else:
+        b = tl.load(b_ptr + member * WIDTH + column).to(tl.float32)
+        total = _tanh(total + b[None, :])
+    tl.store(out_ptr + place, total.to(out_ptr.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def weigh(
+    z_ptr,
+    x_ptr,
+    off_ptr,
+    g_ptr,
+    norm_ptr,
+    rows,
+    HEIGHT: tl.constexpr,
+    WIDE: tl.constexpr,
+    SIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    OUTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Write the gradient of a tap of one layer of one member, zero off its mask, and the sum of its squares.
+
+    A linear layer is a convolution of maps of one pixel.
+    """
+    tap, part, which = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    out, inner = part * OUTS + tl.arange(0, OUTS), tl.arange(0, WIDTH)
+    z_ptr += which * rows * WIDTH
+    x_ptr += which * rows * WIDTH
+    total = tl.zeros((OUTS, WIDTH), tl.float32)
+    for start in tl.range(0, rows, ROWS, num_stages=STAGES):
+        row = start + tl.arange(0, ROWS)
+        live = row < rows
+        z = tl.load(z_ptr + row[None, :] * WIDTH + out[:, None], mask=live[None, :], other=0.0)
+        seen = _seen(row, tap, 1, HEIGHT, WIDE, SIDE)
+        x = tl.load(x_ptr + seen[:, None] * WIDTH + inner[None, :], mask=live[:, None], other=0.0)
+        total = tl.dot(z, x, total, input_precision=PRECISION)
+    place = (which * WIDTH + out[:, None]) * (SIDE * SIDE * WIDTH) + tap * WIDTH + inner[None, :]
+    off = tl.load(off_ptr + place)
+    total = tl.where(off != 0, 0.0, total)
+    tl.store(g_ptr + place, total)
+    tl.store(norm_ptr + (which * tl.num_programs(1) + part) * SIDE * SIDE + tap, tl.sum(total * total))
+
+
+@triton.jit
+def descend(
+    value_ptr,
+    gradient_ptr,
+    momentum_ptr,
+    dead_ptr,
+    rate_ptr,
+    members,
+    size,
+    decay,
+    inertia,
+    NESTEROV: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Take a step of SGD with momentum on a part of one layer of one member, unless that has stopped."""
+    which, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    if tl.load(dead_ptr + which % members) == 0:
+        rate = tl.load(rate_ptr + which % members)
+        entry = block * BLOCK + tl.arange(0, BLOCK)
+        place, live = which * size + entry, entry < size
+        value = tl.load(value_ptr + place, mask=live, other=0.0)
+        slope = tl.load(gradient_ptr + place, mask=live, other=0.0) + decay * value
+        momentum = slope + inertia * tl.load(momentum_ptr + place, mask=live, other=0.0)
+        tl.store(momentum_ptr + place, momentum, mask=live)
+        if NESTEROV:
+            slope += inertia * momentum
+        else:
+            slope = momentum
+        tl.store(value_ptr + place, value - rate * slope, mask=live)

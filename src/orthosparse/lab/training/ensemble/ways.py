@@ -1,0 +1,25 @@
+"""How the numbers of an ensemble are computed: the choices that change time and memory, and roundings at most."""
+
+from dataclasses import dataclass
+
+from orthosparse.lab.training.ensemble.products import PRODUCTS
+from orthosparse.registry import lookup
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How the same numbers are computed.
+
+    Attributes:
+        convolution: ``gather``, one batched product, or ``native``, torch's own kernels one member after the other.
+        recompute: keep the samples at every 50th layer alone, and compute those between them again when going back.
+        fused: have the kernels of `fused` take the layers that fit them; None does so on a GPU where Triton is
+            installed. False has torch's own take all.
+    """
+
+    convolution: str = "gather"
+    recompute: bool = False
+    fused: bool | None = None
+
+    def __post_init__(self) -> None:
+        lookup(PRODUCTS, self.convolution, "convolution")

@@ -1,0 +1,78 @@
+"""What our kernels give against what torch's own operations give: `test_fused` has this run by Triton's interpreter."""
+
+import pytest
+import torch
+
+from orthosparse.lab.training.devices import arithmetic
+from orthosparse.lab.training.ensemble import fused, pointwise
+from orthosparse.lab.training.ensemble.plain import Run
+from orthosparse.lab.training.ensemble.slab import Slab
+from orthosparse.lab.training.ensemble.stages import Grid, Stage
+from orthosparse.lab.training.ensemble.ways import Ways
+
+CPU = torch.device("cpu")
+NAMES = tuple(f"layer{index}" for index in range(3))
+STAGES = {
+    "linear": Stage(NAMES, 16, 16, activation="tanh"),
+    "convolution": Stage(NAMES, 16, 16, Grid(3, 2, 3, 1), activation="tanh"),
+    "one tap": Stage(NAMES, 16, 16, Grid(2, 3, 1, 1), activation="tanh"),
+    "one layer": Stage(NAMES[:1], 32, 32, activation="tanh"),
+}
+# Fewer rows than a tile has, and some tiles with a rest.
+BATCHES = (5, 40)
+
+
+def slab_of(stage, generator, members=2, device=CPU):
+    slab = Slab(stage, members, torch.float32, device)
+    shape = slab.weight.value.shape
+    slab.weight.off.copy_(torch.rand(shape, generator=generator) < 0.4)
+    slab.weight.value.copy_(torch.randn(shape, generator=generator) * 1.2 / stage.fan_in**0.5)
+    slab.weight.value.masked_fill_(slab.weight.off, 0.0)
+    slab.bias.value.copy_(torch.randn(shape[:3], generator=generator) * 0.1)
+    return slab
+
+
+def passed(run, x, grad, *, first):
+    """Return all that a run gives, there and back."""
+    slab = run.slab
+    for leaf in slab.leaves:
+        leaf.gradient.fill_(torch.nan)
+        leaf.norms.fill_(torch.nan)
+    output, kept = run.ahead(x)
+    through, back = run.through(x), run.back(grad, kept, first=first)
+    assert (back is None) == first
+    leaves = [tensor.clone() for leaf in slab.leaves for tensor in (leaf.gradient, leaf.norms)]
+    return [output, through, *([] if first else [back]), *leaves]
+
+
+def check(stage, batch, generator, *, device=CPU, dtype=torch.float32, members=2, recompute=False, tolerance=2e-6):
+    slab = slab_of(stage, generator, members, device)
+    x, grad = (torch.randn(members, batch, stage.features[0], generator=generator).to(device, dtype) for _ in range(2))
+    for first in (False, True):
+        mine = passed(fused.run_of(slab, dtype, Ways(fused=True, recompute=recompute)), x.clone(), grad, first=first)
+        theirs = passed(Run(slab, dtype, Ways(recompute=recompute)), x.clone(), grad, first=first)
+        for found, expected in zip(mine, theirs, strict=True):
+            scale = float(expected.float().abs().max())
+            torch.testing.assert_close(found.float(), expected.float(), rtol=0, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("name", STAGES)
+def test_the_kernels_compute_what_torch_computes(name, batch, generator):
+    assert type(fused.run_of(slab_of(STAGES[name], generator), torch.float32, Ways(fused=True))) is not Run
+    with arithmetic("fp32"):
+        check(STAGES[name], batch, generator, recompute=batch == 5)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_the_update_is_that_of_torch_and_the_stopped_stay_as_they_are(nesterov, generator):
+    made = [torch.randn(2, 3, 5, generator=generator) for _ in range(3)]
+    made[1][:, 1] = torch.nan
+    dead, rate = torch.tensor([[[False], [True], [False]]]), torch.tensor([[[0.1], [0.0], [0.0]]])
+    states = []
+    for step in (pointwise.descend, fused.descend):
+        value, gradient, momentum = (tensor.clone() for tensor in made)
+        step(value, gradient, momentum, dead, rate, (1e-2, 0.9, nesterov))
+        states.append((value, momentum[:, [0, 2]]))
+        assert torch.equal(value[:, 1], made[0][:, 1])
+    torch.testing.assert_close(states[0], states[1], rtol=1e-6, atol=1e-6)
