@@ -138,6 +138,19 @@ def test_buffers_may_be_written_between_forward_and_backward(generator):
     assert leaf(model[0], "weight").grad[~masks["0"]].count_nonzero() == 0
 
 
+def test_a_mask_that_is_set_aside_gives_the_parameter_itself(generator):
+    model, masks = sparse_mlp(generator)
+    masked = model[0].parametrizations.weight
+    masked.holder.open = True
+    assert model[0].weight is masked.original
+    assert torch.equal(model[0].weight_mask, masks["0"])
+    model[0].weight = torch.ones(7, 5)
+    assert torch.equal(masked.original, masks["0"].float())  # what is assigned is masked all the same
+    masked.holder.open = False
+    masked.original.data.fill_(2.0)
+    assert torch.equal(model[0].weight, 2 * masks["0"].float())
+
+
 def test_training_mode_is_passed_on(generator):
     model = mlp(generator).eval()
     masking.attach(model, coins(model, ["0"], generator))

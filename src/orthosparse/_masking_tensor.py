@@ -17,9 +17,14 @@ from orthosparse.sharding import shard_like, zero_off_
 
 
 class Mask(nn.Module):
-    """Passes the weights where the bool buffer `mask` is true; the others, and their gradients, are exactly zero."""
+    """Passes the weights where the bool buffer `mask` is true; the others, and their gradients, are exactly zero.
+
+    Attributes:
+        open: set aside for the time of a step, by one who keeps weights and gradients off the mask zero.
+    """
 
     mask: Tensor
+    open = False
 
     def __init__(self, mask: Tensor) -> None:
         super().__init__()
@@ -70,10 +75,12 @@ class MaskedTensor(parametrize.ParametrizationList):
     def forward(self) -> Tensor:
         """Return the tensor as the module uses it; as the base does, with less Python on the way."""
         first, *later = self._modules.values()
-        value: Tensor = first(self._parameters["original"])
+        value: Any = self._parameters["original"]
+        if not first.open:
+            value = first(value)
         for module in later:
             value = module(value)
-        return value
+        return value  # type: ignore[no-any-return]
 
     def settle(self) -> None:
         """Zero the parameter off the mask, where something other than a gradient step may have written to it."""
