@@ -1,11 +1,13 @@
 """Takes one step after another: out of a captured graph where it can, watched for numbers that are not finite."""
 
+from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from orthosparse.lab.training.graph import Graphed
+from orthosparse.lab.training.late import LateMasks
 from orthosparse.lab.training.nonfinite import diagnose, first_bad
 from orthosparse.lab.training.optimizers import can_be_captured
 from orthosparse.lab.training.snapshot import put_back, take
@@ -34,6 +36,7 @@ class Stepper:
         self.state = state
         self._at_once = (device.type == "cpu" and state.fabric.world_size == 1) if at_once is None else at_once
         self._graphed = Graphed(self._captured) if (possible if graph is None else graph) else None
+        self._late = LateMasks(state.network, state.optimizer) if _may_be_late(state) else None
         self._images = self._labels = torch.empty(0)
         self._good: Any = None
 
@@ -44,7 +47,8 @@ class Stepper:
         images, labels = mixed(state, images, labels)
         rewires = state.rewirer is not None and state.rewirer.due
         if self._graphed is None or rewires or len(images) < state.loader.batch:
-            self._eager(images, labels)
+            # The rewirer reads gradients from behind the masks.
+            self._eager(images, labels, None if rewires else self._late)
         else:
             self._fill(images, labels)
             self._graphed()
@@ -69,12 +73,14 @@ class Stepper:
             self._go_back_to(bad)
         return values
 
-    def _eager(self, images: Tensor, labels: Tensor) -> None:
+    def _eager(self, images: Tensor, labels: Tensor, late: LateMasks | None) -> None:
         state, count = self.state, self.state.loader.count(self.state.step)
-        gradients(state, images, labels, count)
-        if self._at_once and first_bad(state.tally.values[:, state.step : state.step + 1]) is not None:
+        gradients(state, images, labels, count, late)
+        if self._at_once and not all(map(isfinite, state.tally.values[:2, state.step].tolist())):
             raise diagnose(state, images, labels, count)
         state.optimizer.step()
+        if late is not None:
+            late.trust()
 
     def _captured(self) -> None:
         gradients(self.state, self._images, self._labels, self.state.loader.batch)
@@ -99,6 +105,16 @@ class Stepper:
                 _reseed(state)
                 raise diagnose(state, *mixed(state, images, labels), state.loader.count(bad))
             self(images, labels)
+
+
+def _may_be_late(state: State) -> bool:
+    """Whether the masks may act on the gradients of a step as a whole.
+
+    Not where DDP reads each gradient as soon as it is there; nor under autocast, which keeps the cast of a parameter
+    and not that of a computed weight, so that sums of gradients would round differently.
+    """
+    single = state.fabric.device.type == "cpu" and state.fabric.world_size == 1
+    return single and state.recipe.precision != "bf16"
 
 
 def _reseed(state: State) -> None:
