@@ -5,10 +5,10 @@ import pytest
 from orthosparse.lab.bench.training import WAYS, Setting, run
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+@pytest.fixture(scope="module", params=["tf32", "bf16"])
+def measured(request, tmp_path_factory):
     out = tmp_path_factory.mktemp("bench") / "rows.jsonl"
-    text = run(Setting(models=["mlp"], steps=2, repeats=1, device="cpu"), out)
+    text = run(Setting(models=["mlp"], steps=2, repeats=1, device="cpu", precision=request.param), out)
     return text, [json.loads(line) for line in out.read_text().splitlines()]
 
 

@@ -132,7 +132,7 @@ def _plain(state: State, steps: int) -> Epoch:
         for _, (images, labels) in zip(range(steps), state.loader.epoch(number), strict=False):
             optimizer.zero_grad()
             loss = functional.cross_entropy(state.model(images), labels)
-            loss.backward()
+            state.fabric.backward(loss)  # Fabric has this do what `loss.backward()` does
             optimizer.step()
 
     return epoch

@@ -39,6 +39,7 @@ _NOTES = [
     "AI has 1000 iterations in both networks (the released code; the paper says so for the convolutional one only). "
     "The centre of an EOI kernel has the density of its layer.",
     "sigma_w = 1.0247, sigma_b = 0.00448; the dense convolutional network is delta-orthogonal.",
+    "The convolutional network has bfloat16 products and float32 weights, the perceptron TF32 products.",
 ]
 
 
@@ -97,7 +98,7 @@ def _choose(line: Line, place: Column, *, smoke: bool, released: bool = False) -
     options: dict[str, Any] = {"iterations": 1000} if scheme == "ai" else {}
     if model == "cnn1000" and scheme == "eoi":
         options["center_density"] = "density"
-    changes: dict[str, Any] = {"options": options}
+    changes: dict[str, Any] = {"options": options, **_arithmetic(model)}
     if released:
         options["compat"] = "paper-code"
         changes |= {"score_batches": _BATCHES[data]} if distribution == "grasp" else {}
@@ -112,8 +113,13 @@ def _choose(line: Line, place: Column, *, smoke: bool, released: bool = False) -
 def _dense(model: str, data: str, smoke: bool) -> Experiment:
     if smoke:
         return tiny("dense/orthogonal", model_options=_TINY["mlp1000"])
-    return start_of("dense/orthogonal", model, data, 1.0, **_delta(model))
+    return start_of("dense/orthogonal", model, data, 1.0, **_delta(model), **_arithmetic(model))
 
 
 def _delta(model: str) -> dict[str, str]:
     return {"dense_init": "delta_orthogonal"} if model == "cnn1000" else {}
+
+
+def _arithmetic(model: str) -> dict[str, str]:
+    """Return in what products are computed, where that is not the recipe's own; weights are float32 always."""
+    return {"precision": "bf16"} if model == "cnn1000" else {}

@@ -1,59 +1,56 @@
-"""Starts made ahead by several processes: those that need no data and no GPU, while the GPU would wait for them."""
+"""Starts made ahead by several processes: one after the other they would take longer than many a training."""
 
 import logging
 import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import torch
 
-from orthosparse.lab.data import Dataset, Files, Split
+from orthosparse.lab.data import Dataset, load
 from orthosparse.lab.training.config import TrainConfig
 from orthosparse.lab.training.ensemble.starts import start_of
 
 _log = logging.getLogger(__name__)
-_DATA_FREE = ("dense_ends", "er", "erk", "uniform")
-# AI is the one that computes much; it does so on the GPU.
-_QUICK = ("base", "eoi", "sao")
-
-
-def is_plain(config: TrainConfig) -> bool:
-    """Return whether a start follows from the configuration and the seed alone, with the same bits on any device."""
-    return config.density == 1 or (config.distribution in _DATA_FREE and config.scheme in _QUICK)
+# AI descends for thousands of steps, scores take a pass a batch: what takes longest begins first.
+_SLOW = ("ai",)
 
 
 def make_ahead(
-    members: Sequence[tuple[TrainConfig, int]], folders: Sequence[Path], data: Dataset, workers: int
+    members: Sequence[tuple[TrainConfig, int]],
+    folders: Sequence[Path],
+    root: Path | str | None,
+    device: torch.device,
+    workers: int,
 ) -> None:
-    """Make the plain starts that are not in their folders yet, in so many processes; what they do not get done is left.
+    """Make the starts that are not in their folders yet, in so many processes; what they do not get done is left.
 
-    The processes import the main program anew, as those of `multiprocessing` do.
+    Each is made on `device`, from data that each process reads for itself, as in a run alone. The processes import the
+    main program anew, as those of `multiprocessing` do.
     """
     pairs = zip(members, folders, strict=True)
-    tasks = [(config, seed, folder) for (config, seed), folder in pairs if is_plain(config) and not folder.exists()]
+    tasks = [(config, seed, folder) for (config, seed), folder in pairs if not folder.exists()]
     if workers < 2 or len(tasks) < 2:
         return
-    shape = _shape(data)
+    tasks.sort(key=lambda task: (task[0].score_batches, task[0].scheme in _SLOW), reverse=True)
     # A fresh interpreter, not a copy of this one: CUDA and threads do not survive a fork.
     spawn = multiprocessing.get_context("spawn")
     try:
         with ProcessPoolExecutor(min(workers, len(tasks)), spawn, torch.set_num_threads, (1,)) as pool:
-            for _ in pool.map(_make, *zip(*tasks, strict=True), [shape] * len(tasks)):
+            for _ in pool.map(_make, *zip(*tasks, strict=True), [root] * len(tasks), [device] * len(tasks)):
                 pass
     except BrokenProcessPool as error:
         _log.warning("starts are made one after the other: %s", error)
 
 
-def _make(config: TrainConfig, seed: int, folder: Path, shape: Dataset) -> None:
-    start_of(config, seed, shape, torch.device("cpu"), folder)
+def _make(config: TrainConfig, seed: int, folder: Path, root: Path | str | None, device: torch.device) -> None:
+    start_of(config, seed, _data(config.data, root, device, config.validation), device, folder)
 
 
-def _shape(data: Dataset) -> Dataset:
-    """Return the set with one sample in it: small enough to be sent, and all that a plain start asks for."""
-    images = data.train.images
-    assert not isinstance(images, Files), "networks that train together have their images in memory"
-    one = Split(images[:1].cpu().clone(), data.train.labels[:1].cpu().clone(), data.normalisation)
-    return replace(data, train=one, validation=None, test=one)
+@cache
+def _data(name: str, root: Path | str | None, device: torch.device, validation: bool) -> Dataset:
+    """Return the data set, read once by each process."""
+    return load(name, root, device=device, validation=validation)

@@ -18,10 +18,17 @@ from orthosparse.lab.training.ensemble.stages import Grid, Stage
 from orthosparse.lab.training.ensemble.ways import Ways
 
 _WIDTHS = (16, 32, 64, 128)
-# Sizes of blocks, warps and stages of the pipelines.
-_AHEAD, _BACK = (8, 2), (8, 2)
-_MAPS = {torch.bfloat16: (64, 128, 4, 3), torch.float32: (64, 64, 4, 2)}
-_WEIGH = {torch.bfloat16: (64, 8, 3), torch.float32: (32, 8, 3)}
+# Below so many programs a GPU is not full: rather more of them, each with fewer rows.
+_FULL = 128
+# Of the kernels for linear layers, for maps (by bytes a number) and for gradients: rows, warps, stages of the pipeline.
+_LINEAR = {True: (32, 4, 2), False: (16, 4, 2)}
+_MAPS = {
+    (2, True): (128, 128, 128, 8, 3),
+    (2, False): (64, 128, 128, 4, 3),
+    (4, True): (128, 64, 128, 8, 2),
+    (4, False): (64, 64, 128, 4, 2),
+}
+_WEIGH = {2: (64, 8, 3), 4: (32, 8, 3)}
 _DESCEND = (2048, 8)
 
 
@@ -76,15 +83,12 @@ class FusedMatrices(Run):
     ) -> Tensor:
         """Go back through some layers, fill their gradients, and return that of their input."""
         del last  # the gradient of the input is the last of what the kernel has anyway
-        kernels, layers = _kernels(), len(outputs)
-        members, rows, width = grad.shape
+        layers, (members, rows, width) = len(outputs), grad.shape
         before, found = torch.empty_like(outputs), torch.empty_like(grad)
-        turned = torch.empty_like(weights[start : start + layers])
-        kernels.transpose[(layers * members,)](weights[start:], turned, WIDTH=width, num_warps=8)
-        tile, (warps, stages) = _tile(rows), _BACK
-        kernels.chain_back[(-(-rows // tile), members)](
-            grad.contiguous(), outputs, turned, before, found, rows, layers,
-            TURNED=True, WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps,
+        tile, warps, stages = _LINEAR[members * rows >= 32 * _FULL]
+        _kernels().chain_back[(-(-rows // tile), members)](
+            grad.contiguous(), outputs, weights[start:], before, found, rows, layers,
+            WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps,
         )  # fmt: skip
         _weigh(self.slab, before, inputs, start)
         self.sum_up(before, start)
@@ -96,7 +100,7 @@ class FusedMatrices(Run):
 
     def _ahead(self, x: Tensor, out: Tensor, start: int, stop: int, cast: Cast, *, keep: bool) -> None:
         members, rows, width = x.shape
-        tile, (warps, stages) = _tile(rows), _AHEAD
+        tile, warps, stages = _LINEAR[members * rows >= 32 * _FULL]
         _kernels().chain_ahead[(-(-rows // tile), members)](
             x.contiguous(), cast[0][start:], cast[1][start:], out, rows, stop - start,
             KEEP=keep, WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps,
@@ -149,11 +153,11 @@ class FusedMaps(Run):
         grid, width = self.stage.grid, self.stage.outputs
         assert grid is not None, "a convolution"
         members, rows = len(x), x.shape[1] * grid.height * grid.width
-        tile, columns, warps, stages = _MAPS[x.dtype]
-        columns = min(columns, width)
+        tile, columns, inner, warps, stages = _MAPS[x.element_size(), members * rows >= 128 * _FULL]
+        columns, inner = min(columns, width), min(inner, width)
         _kernels().convolve[(-(-rows // tile), width // columns, members)](
             x, weight, weight if bias is None else bias, out if y is None else y, out, rows,
-            BACK=back, BENT=y is not None, **_shape(grid), WIDTH=width, ROWS=tile, COLUMNS=columns,
+            BACK=back, BENT=y is not None, **_shape(grid), WIDTH=width, ROWS=tile, COLUMNS=columns, INNER=inner,
             PRECISION=_precision(), STAGES=stages, num_warps=warps,
         )  # fmt: skip
 
@@ -185,7 +189,7 @@ def _weigh(slab: Slab, before: Tensor, inputs: Tensor, start: int) -> None:
     grid = stage.grid or Grid(1, 1, 1, 1)
     layers, members, batch = before.shape[:3]
     width, rows, taps = stage.outputs, batch * grid.height * grid.width, grid.kernel**2
-    tile, warps, stages = _WEIGH[before.dtype]
+    tile, warps, stages = _WEIGH[before.element_size()]
     squares = torch.empty(layers, members, taps, dtype=torch.float32, device=before.device)
     stop = start + layers
     _kernels().weigh[(taps, 1, layers * members)](
@@ -201,11 +205,6 @@ def _measure_biases(slab: Slab) -> None:
 
 def _shape(grid: Grid) -> dict[str, int]:
     return {"HEIGHT": grid.height, "WIDE": grid.width, "SIDE": grid.kernel}
-
-
-def _tile(rows: int) -> int:
-    """Return how many rows a program takes: half a batch of 128, so that 60 networks fill a large GPU."""
-    return 64 if rows > 32 else 16 if rows <= 16 else 32
 
 
 def _precision() -> str:

@@ -69,7 +69,6 @@ def chain_back(
     out_ptr,
     rows,
     layers,
-    TURNED: tl.constexpr,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -77,8 +76,7 @@ def chain_back(
 ):
     """Take the gradient of some rows of one member back through all layers, whose outputs are at `y_ptr`.
 
-    The gradients before the activations go to `z_ptr`, that of the first layer's input to `out_ptr`. The weights may be
-    TURNED, ``[in, out]``: TF32 products want what they sum over innermost.
+    The gradients before the activations go to `z_ptr`, that of the first layer's input to `out_ptr`.
     """
     tile, member, members = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1).to(tl.int64)
     row, column = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
@@ -86,8 +84,7 @@ def chain_back(
     g = tl.load(g_ptr + place, mask=live, other=0.0).to(tl.float32)
     last = (layers - 1) * members
     y_ptrs, z_ptrs = y_ptr + last * rows * WIDTH + place, z_ptr + last * rows * WIDTH + place
-    w_ptrs = w_ptr + (last + member) * WIDTH * WIDTH
-    w_ptrs += column[None, :] * WIDTH + column[:, None] if TURNED else column[:, None] * WIDTH + column[None, :]
+    w_ptrs = w_ptr + (last + member) * WIDTH * WIDTH + column[:, None] * WIDTH + column[None, :]
     for _ in tl.range(layers, num_stages=STAGES):
         y = tl.load(y_ptrs, mask=live, other=0.0).to(tl.float32)
         w = tl.load(w_ptrs)
@@ -98,14 +95,6 @@ def chain_back(
         z_ptrs -= members * rows * WIDTH
         w_ptrs -= members * WIDTH * WIDTH
     tl.store(out_ptr + place, g.to(out_ptr.dtype.element_ty), mask=live)
-
-
-@triton.jit
-def transpose(w_ptr, t_ptr, WIDTH: tl.constexpr):
-    """Transpose matrices, one a program."""
-    place, column = tl.program_id(0).to(tl.int64) * WIDTH * WIDTH, tl.arange(0, WIDTH)
-    w = tl.load(w_ptr + place + column[:, None] * WIDTH + column[None, :])
-    tl.store(t_ptr + place + column[:, None] * WIDTH + column[None, :], tl.trans(w))
 
 
 @triton.jit
@@ -134,6 +123,7 @@ def convolve(
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    INNER: tl.constexpr,
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
@@ -143,21 +133,21 @@ def convolve(
     activation; times the derivative of the activation before it, whose output is at `y_ptr`, if there is one (BENT).
     """
     tile, part, member = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    row, inner = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    row, inner = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, INNER)
     column = part * COLUMNS + tl.arange(0, COLUMNS)
     live = row[:, None] < rows
     x_ptr += member * rows * WIDTH
     w_ptr += member * WIDTH * SIDE * SIDE * WIDTH
-    # A weight is [out, taps, in]; what is summed over is `in` ahead and `out` on the way back.
-    if BACK:
-        w_ptrs = w_ptr + inner[:, None] * (SIDE * SIDE * WIDTH) + column[None, :]
-    else:
-        w_ptrs = w_ptr + column[None, :] * (SIDE * SIDE * WIDTH) + inner[:, None]
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for tap in tl.range(SIDE * SIDE, num_stages=STAGES):
+    for step in tl.range(SIDE * SIDE * (WIDTH // INNER), num_stages=STAGES):
+        tap, channel = step // (WIDTH // INNER), step % (WIDTH // INNER) * INNER + inner
         seen = _seen(row, tap, -1 if BACK else 1, HEIGHT, WIDE, SIDE)
-        x = tl.load(x_ptr + seen[:, None] * WIDTH + inner[None, :], mask=live, other=0.0)
-        w = tl.load(w_ptrs + tap * WIDTH)
+        x = tl.load(x_ptr + seen[:, None] * WIDTH + channel[None, :], mask=live, other=0.0)
+        # A weight is [out, taps, in]; what is summed over is `in` ahead and `out` on the way back.
+        if BACK:
+            w = tl.load(w_ptr + (channel[:, None] * SIDE * SIDE + tap) * WIDTH + column[None, :])
+        else:
+            w = tl.load(w_ptr + (column[None, :] * SIDE * SIDE + tap) * WIDTH + channel[:, None])
         total = tl.dot(x, w, total, input_precision=PRECISION)
     place = member * rows * WIDTH + row[:, None] * WIDTH + column[None, :]
     if BACK:

@@ -90,7 +90,7 @@ def train_ensemble(
     tell = progress or _silent
     if folder is not None and workers > 1:
         tell(0.0, f"starts in {workers} processes")
-        make_ahead(members, [place for place in places if place is not None], data, workers)
+        make_ahead(members, [place for place in places if place is not None], root, fabric.device, workers)
     made = _made(members, places, data, fabric, tell)
     ensemble, starts = ensemble_of(members, made, data, fabric.device, ways)
     looks: list[Look] = [_Teller(progress).look] if progress is not None else []
