@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 from torch import Tensor, nn
 
 from orthosparse.lab.data import Loader
@@ -18,8 +19,10 @@ class State:
     """A run between two steps: step `step` of epoch `epoch` comes next.
 
     Attributes:
-        model: as Fabric wrapped it, which is what a step calls.
+        model: as Fabric wrapped it.
         network: the module inside.
+        is_plain: the wrapper adds nothing (one CPU, float32), so that a step calls the network itself: on a small one
+            the way through the wrapper and back takes as long as some of its layers.
         rewirer: moves the masks after each step, or None.
         seed: of everything that is drawn while training (dropout, mixing).
         history: one entry of metrics for each finished epoch.
@@ -42,10 +45,13 @@ class State:
     history: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
     layout: torch.memory_format = torch.contiguous_format
+    is_plain: bool = field(init=False)
     tally: Tally = field(init=False)
     objective: Objective = field(init=False)
 
     def __post_init__(self) -> None:
+        single = self.fabric.device.type == "cpu" and isinstance(self.fabric.strategy, SingleDeviceStrategy)
+        self.is_plain = single and self.recipe.precision in ("fp32", "tf32")
         self.tally = Tally(len(self.loader), self.fabric.device)
         self.objective = objective(self.recipe)
 

@@ -26,14 +26,15 @@ def gradients(
     images = state.laid_out(images)
     parts = _cut(images, labels, state.recipe.accumulate)
     losses, right = [], []
+    forward, backward = (state.network, Tensor.backward) if state.is_plain else (state.model, state.fabric.backward)
     with masks or nullcontext():
         for index, (x, y) in enumerate(parts):
             waiting = world > 1 and index < len(parts) - 1
             with state.fabric.no_backward_sync(state.model, enabled=waiting):  # type: ignore[arg-type]
-                logits = state.model(x)
+                logits = forward(x)
                 share = state.objective(logits, y) / count
                 # Ranks average their gradients; the shares of the loss are meant to add up.
-                state.fabric.backward(share * world if world > 1 else share)
+                backward(share * world if world > 1 else share)
             losses.append(share.detach())
             right.append(hits(logits.detach(), y))
     state.tally.add(_total(losses), gradient_norm(state), _total(right))
