@@ -19,17 +19,14 @@ from orthosparse.lab.training.ensemble.ways import Ways
 
 _WIDTHS = (16, 32, 64, 128)
 # Below so many programs a GPU is not full: rather more of them, each with fewer rows.
-_FULL = 128
-# Of the kernels for linear layers, for maps (by bytes a number) and for gradients: rows, warps, stages of the pipeline.
-_LINEAR = {True: (32, 4, 2), False: (16, 4, 2)}
-_MAPS = {
-    (2, True): (128, 128, 128, 8, 3),
-    (2, False): (64, 128, 128, 4, 3),
-    (4, True): (128, 64, 128, 8, 2),
-    (4, False): (64, 64, 128, 4, 2),
-}
-_WEIGH = {2: (64, 8, 3), 4: (32, 8, 3)}
-_DESCEND = (2048, 8)
+_FULL = 100
+# Rows of a program, warps, and stages of the pipeline, of linear layers; of maps, output and input channels come second
+# and third. By the bytes of a number where they differ. As measured fastest on an H200.
+_LINEAR, _LINEAR_BACK, _LINEAR_FEW = (64, 8, 3), (32, 4, 2), (16, 4, 2)
+_MAPS = {2: (128, 128, 64, 8, 3), 4: (128, 64, 64, 8, 3)}
+_MAPS_FEW = {2: (64, 128, 128, 4, 3), 4: (64, 64, 64, 4, 3)}
+_WEIGH, _WEIGH_TURNED = {2: (64, 8, 3), 4: (32, 8, 3)}, (32, 8, 3)
+_DESCEND = (1024, 4)
 
 
 def run_of(slab: Slab, dtype: torch.dtype, ways: Ways) -> Run:
@@ -63,7 +60,11 @@ def fits(stage: Stage, dtype: torch.dtype) -> bool:
 
 
 class FusedMatrices(Run):
-    """Linear layers: a whole chunk of them in one launch ahead, and one back."""
+    """Linear layers: all of them in one launch ahead, and a chunk of them in one back; what is kept is turned."""
+
+    def last_of(self, outputs: Tensor) -> Tensor:
+        """Return the outputs of the last layer as others have them."""
+        return outputs[-1].transpose(1, 2).contiguous()
 
     def advance(self, x: Tensor, start: int, stop: int, cast: Cast) -> Tensor:
         """Return the outputs of layer ``stop - 1`` for the inputs of layer `start`."""
@@ -72,9 +73,9 @@ class FusedMatrices(Run):
         return out
 
     def samples(self, x: Tensor, start: int, stop: int, cast: Cast) -> tuple[Tensor, Tensor]:
-        """Return the inputs and the outputs of some layers, each in one tensor."""
-        both = x.new_empty(stop - start + 1, *x.shape)
-        both[0].copy_(x)
+        """Return the inputs and the outputs of some layers, ``[layers, members, width, batch]``."""
+        both = x.new_empty(stop - start + 1, len(x), x.shape[2], x.shape[1])
+        both[0].copy_(x.transpose(1, 2))
         self._ahead(x, both[1:], start, stop, cast, keep=True)
         return both[:-1], both[1:]
 
@@ -85,13 +86,13 @@ class FusedMatrices(Run):
         del last  # the gradient of the input is the last of what the kernel has anyway
         layers, (members, rows, width) = len(outputs), grad.shape
         before, found = torch.empty_like(outputs), torch.empty_like(grad)
-        tile, warps, stages = _LINEAR[members * rows >= 32 * _FULL]
+        tile, warps, stages = _LINEAR_BACK if members * rows >= _FULL * _LINEAR_BACK[0] else _LINEAR_FEW
         _kernels().chain_back[(-(-rows // tile), members)](
             grad.contiguous(), outputs, weights[start:], before, found, rows, layers,
             WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps,
         )  # fmt: skip
-        _weigh(self.slab, before, inputs, start)
-        self.sum_up(before, start)
+        _weigh(self.slab, before, inputs, start, rows, turned=True)
+        self.slab.bias.gradient[start : start + layers] = before.sum(3)
         return found
 
     def measure(self) -> None:
@@ -100,7 +101,7 @@ class FusedMatrices(Run):
 
     def _ahead(self, x: Tensor, out: Tensor, start: int, stop: int, cast: Cast, *, keep: bool) -> None:
         members, rows, width = x.shape
-        tile, warps, stages = _LINEAR[members * rows >= 32 * _FULL]
+        tile, warps, stages = _LINEAR if members * rows >= _FULL * _LINEAR[0] else _LINEAR_FEW
         _kernels().chain_ahead[(-(-rows // tile), members)](
             x.contiguous(), cast[0][start:], cast[1][start:], out, rows, stop - start,
             KEEP=keep, WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps,
@@ -139,7 +140,8 @@ class FusedMaps(Run):
             )
         if not last:
             self._convolve(before[0], weights[start], None, None, found, back=True)
-        _weigh(self.slab, before, inputs, start)
+        assert self.stage.grid is not None, "a convolution"
+        _weigh(self.slab, before, inputs, start, grad.shape[1] * self.stage.grid.height * self.stage.grid.width)
         self.sum_up(before, start)
         return found
 
@@ -153,7 +155,8 @@ class FusedMaps(Run):
         grid, width = self.stage.grid, self.stage.outputs
         assert grid is not None, "a convolution"
         members, rows = len(x), x.shape[1] * grid.height * grid.width
-        tile, columns, inner, warps, stages = _MAPS[x.element_size(), members * rows >= 128 * _FULL]
+        sizes = _MAPS if members * rows >= _FULL * _MAPS[2][0] else _MAPS_FEW
+        tile, columns, inner, warps, stages = sizes[x.element_size()]
         columns, inner = min(columns, width), min(inner, width)
         _kernels().convolve[(-(-rows // tile), width // columns, members)](
             x, weight, weight if bias is None else bias, out if y is None else y, out, rows,
@@ -182,19 +185,19 @@ def _kernels() -> Any:
     return kernels
 
 
-def _weigh(slab: Slab, before: Tensor, inputs: Tensor, start: int) -> None:
+def _weigh(slab: Slab, before: Tensor, inputs: Tensor, start: int, rows: int, *, turned: bool = False) -> None:
     """Fill the gradients of the weights of some layers, zero off the masks, and their norms."""
     stage, leaf = slab.stage, slab.weight
     assert leaf.off is not None, "weights have masks"
     grid = stage.grid or Grid(1, 1, 1, 1)
-    layers, members, batch = before.shape[:3]
-    width, rows, taps = stage.outputs, batch * grid.height * grid.width, grid.kernel**2
-    tile, warps, stages = _WEIGH[before.element_size()]
+    layers, members, taps = len(before), before.shape[1], grid.kernel**2
+    tile, warps, stages = _WEIGH_TURNED if turned else _WEIGH[before.element_size()]
     squares = torch.empty(layers, members, taps, dtype=torch.float32, device=before.device)
     stop = start + layers
-    _kernels().weigh[(taps, 1, layers * members)](
+    _kernels().weigh[(taps, layers * members)](
         before, inputs, leaf.off[start:stop].view(torch.uint8), leaf.gradient[start:stop], squares, rows,
-        **_shape(grid), WIDTH=width, OUTS=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps,
+        TURNED=turned, **_shape(grid), WIDTH=stage.outputs, ROWS=tile, PRECISION=_precision(), STAGES=stages,
+        num_warps=warps,
     )  # fmt: skip
     torch.sqrt(squares.sum(2), out=leaf.norms[start:stop])
 

@@ -1,7 +1,9 @@
 """GPU kernels, in Triton: a run of linear layers in one launch, convolutions with what follows them, and the update.
 
 Samples are ``[members, rows, width]``, channels innermost; weights ``[layers, members, out, taps * in]``. A convolution
-has circular padding and stride 1, and its rows are pixels: ``rows = batch * height * width``. All are contiguous.
+has circular padding and stride 1, and its rows are pixels: ``rows = batch * height * width``. All are contiguous. What
+linear layers keep for the way back is turned, ``[members, width, rows]``: TF32 products want what they sum over
+innermost, and gradients of weights sum over rows.
 
 Widths and the sizes of blocks, in capitals, are powers of two, at least 16; rows may be any number. Nothing sums over
 members, and no two programs write to one place: results depend neither on who else is there nor on the order of work.
@@ -36,7 +38,7 @@ def chain_ahead(
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Take some rows of one member through all layers; write every output (KEEP), or the last one.
+    """Take some rows of one member through all layers; write every output, turned (KEEP), or the last one as it is.
 
     The samples stay in the multiprocessor; the weights of layer after layer are streamed past them.
     """
@@ -46,7 +48,7 @@ def chain_ahead(
     x = tl.load(x_ptr + place, mask=live, other=0.0)
     w_ptrs = w_ptr + member * WIDTH * WIDTH + column[None, :] * WIDTH + column[:, None]
     b_ptrs = b_ptr + member * WIDTH + column
-    y_ptrs = y_ptr + place
+    y_ptrs = y_ptr + member * rows * WIDTH + column[None, :] * rows + row[:, None]
     for _ in tl.range(layers, num_stages=STAGES):
         w = tl.load(w_ptrs)
         b = tl.load(b_ptrs)
@@ -57,7 +59,7 @@ def chain_ahead(
         w_ptrs += members * WIDTH * WIDTH
         b_ptrs += members * WIDTH
     if not KEEP:
-        tl.store(y_ptrs, x, mask=live)
+        tl.store(y_ptr + place, x, mask=live)
 
 
 @triton.jit
@@ -74,16 +76,17 @@ def chain_back(
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Take the gradient of some rows of one member back through all layers, whose outputs are at `y_ptr`.
+    """Take the gradient of some rows of one member back through all layers, whose outputs are at `y_ptr`, turned.
 
-    The gradients before the activations go to `z_ptr`, that of the first layer's input to `out_ptr`.
+    The gradients before the activations go to `z_ptr`, turned; that of the first layer's input to `out_ptr`, as it is.
     """
     tile, member, members = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1).to(tl.int64)
     row, column = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     place, live = member * rows * WIDTH + row[:, None] * WIDTH + column[None, :], row[:, None] < rows
     g = tl.load(g_ptr + place, mask=live, other=0.0).to(tl.float32)
     last = (layers - 1) * members
-    y_ptrs, z_ptrs = y_ptr + last * rows * WIDTH + place, z_ptr + last * rows * WIDTH + place
+    turned = (last + member) * rows * WIDTH + column[None, :] * rows + row[:, None]
+    y_ptrs, z_ptrs = y_ptr + turned, z_ptr + turned
     w_ptrs = w_ptr + (last + member) * WIDTH * WIDTH + column[:, None] * WIDTH + column[None, :]
     for _ in tl.range(layers, num_stages=STAGES):
         y = tl.load(y_ptrs, mask=live, other=0.0).to(tl.float32)
@@ -168,36 +171,40 @@ def weigh(
     g_ptr,
     norm_ptr,
     rows,
+    TURNED: tl.constexpr,
     HEIGHT: tl.constexpr,
     WIDE: tl.constexpr,
     SIDE: tl.constexpr,
     WIDTH: tl.constexpr,
-    OUTS: tl.constexpr,
     ROWS: tl.constexpr,
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Write the gradient of a tap of one layer of one member, zero off its mask, and the sum of its squares.
 
-    A linear layer is a convolution of maps of one pixel.
+    A linear layer is a convolution of maps of one pixel; samples and gradients may be TURNED then.
     """
-    tap, part, which = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    out, inner = part * OUTS + tl.arange(0, OUTS), tl.arange(0, WIDTH)
+    tap, which = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    channel = tl.arange(0, WIDTH)
     z_ptr += which * rows * WIDTH
     x_ptr += which * rows * WIDTH
-    total = tl.zeros((OUTS, WIDTH), tl.float32)
+    total = tl.zeros((WIDTH, WIDTH), tl.float32)
     for start in tl.range(0, rows, ROWS, num_stages=STAGES):
         row = start + tl.arange(0, ROWS)
         live = row < rows
-        z = tl.load(z_ptr + row[None, :] * WIDTH + out[:, None], mask=live[None, :], other=0.0)
-        seen = _seen(row, tap, 1, HEIGHT, WIDE, SIDE)
-        x = tl.load(x_ptr + seen[:, None] * WIDTH + inner[None, :], mask=live[:, None], other=0.0)
+        if TURNED:
+            z_ptrs = z_ptr + channel[:, None] * rows + row[None, :]
+            x_ptrs = x_ptr + channel[None, :] * rows + row[:, None]
+        else:
+            z_ptrs = z_ptr + row[None, :] * WIDTH + channel[:, None]
+            x_ptrs = x_ptr + _seen(row, tap, 1, HEIGHT, WIDE, SIDE)[:, None] * WIDTH + channel[None, :]
+        z = tl.load(z_ptrs, mask=live[None, :], other=0.0)
+        x = tl.load(x_ptrs, mask=live[:, None], other=0.0)
         total = tl.dot(z, x, total, input_precision=PRECISION)
-    place = (which * WIDTH + out[:, None]) * (SIDE * SIDE * WIDTH) + tap * WIDTH + inner[None, :]
-    off = tl.load(off_ptr + place)
-    total = tl.where(off != 0, 0.0, total)
+    place = (which * WIDTH + channel[:, None]) * (SIDE * SIDE * WIDTH) + tap * WIDTH + channel[None, :]
+    total = tl.where(tl.load(off_ptr + place) != 0, 0.0, total)
     tl.store(g_ptr + place, total)
-    tl.store(norm_ptr + (which * tl.num_programs(1) + part) * SIDE * SIDE + tap, tl.sum(total * total))
+    tl.store(norm_ptr + which * SIDE * SIDE + tap, tl.sum(total * total))
 
 
 @triton.jit

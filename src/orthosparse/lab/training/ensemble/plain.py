@@ -19,7 +19,7 @@ class Run:
     """A run of equal layers: samples ``[members, batch, features]`` go through all of them.
 
     Only outputs are kept for the way back, or less. What is done to several layers at once (`advance`, `samples`,
-    `chunk`) may be done otherwise by other runs.
+    `chunk`) and what they keep may be otherwise in other runs.
     """
 
     def __init__(self, slab: Slab, dtype: torch.dtype, ways: Ways) -> None:
@@ -39,7 +39,7 @@ class Run:
         cast = self._cast()
         if not self.recompute:
             inputs, outputs = self.samples(x, 0, len(self.stage.names), cast)
-            return outputs[-1], (cast, inputs, outputs)
+            return self.last_of(outputs), (cast, inputs, outputs)
         starts = []
         for start, stop in self.chunks:
             starts.append(x)
@@ -61,6 +61,10 @@ class Run:
             grad = self.chunk(grad, inputs, outputs, cast[0], start, last=first and place == 0)
         self.measure()
         return None if first else grad
+
+    def last_of(self, outputs: Tensor) -> Tensor:
+        """Return the outputs of the last layer, of what `samples` gave."""
+        return outputs[-1]
 
     def advance(self, x: Tensor, start: int, stop: int, cast: Cast) -> Tensor:
         """Return the outputs of layer ``stop - 1`` for the inputs of layer `start`."""
