@@ -1,5 +1,6 @@
 """An interrupt is kept until a step has ended; the state it leaves goes on to the same weights."""
 
+import ctypes
 import os
 import signal
 import threading
@@ -57,12 +58,34 @@ def test_an_interrupted_run_goes_on_to_the_same_result(config, tmp_path):
 
 
 def test_the_second_interrupt_raises_at_once():
-    interrupt = Interrupt()
+    interrupt = Interrupt(grace=0.0)
     interrupt.listen()
     os.kill(os.getpid(), signal.SIGINT)
     assert interrupt.asked
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_same_interrupt_sent_twice_is_one():
+    interrupt = Interrupt(grace=60.0)
+    interrupt.listen()
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert interrupt.asked
+    interrupt.rest()
+
+
+def test_a_handler_that_a_library_put_before_ours_is_put_away():
+    interrupt = Interrupt()
+    interrupt.listen()
+    number = int(signal.SIGINT)
+    # Behind Python's back, as compilers do it; had it stayed, the signal would be lost.
+    ignore = ctypes.c_void_p(int(signal.SIG_IGN))
+    ctypes.CDLL(None).signal(number, ignore)
+    interrupt.insist()
+    os.kill(os.getpid(), signal.SIGINT)
+    assert interrupt.asked
+    interrupt.rest()
 
 
 def test_who_ignores_interrupts_goes_on_ignoring_them():

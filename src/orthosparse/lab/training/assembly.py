@@ -86,12 +86,18 @@ def assemble(
     return Assembled(state, _still(data.test, config, fabric), parameters)
 
 
-def started(config: TrainConfig, seed: int, data: Dataset, device: torch.device) -> nn.Module:
-    """Return the network of a configuration and a seed before its first step, its masks attached."""
+def started(
+    config: TrainConfig, seed: int, data: Dataset, device: torch.device, *, descent: torch.device | None = None
+) -> nn.Module:
+    """Return the network of a configuration and a seed before its first step, its masks attached.
+
+    Args:
+        descent: where AI descends; by default on `device`.
+    """
     rng = generators(seed)
     network = _dense(config, data, rng).to(device)
     if config.density < 1:
-        _sparsify(network, config, data, rng, device)
+        _sparsify(network, config, data, rng, device, device if descent is None else descent)
     return network
 
 
@@ -133,12 +139,19 @@ def _still(split: Split, config: TrainConfig, fabric: Fabric) -> Loader:
     return Loader(split, batch=batch, train=False, device=fabric.device, rank=fabric.global_rank, world=world)
 
 
-def _sparsify(network: nn.Module, config: TrainConfig, data: Dataset, rng: Generators, device: torch.device) -> None:
+def _sparsify(
+    network: nn.Module,
+    config: TrainConfig,
+    data: Dataset,
+    rng: Generators,
+    device: torch.device,
+    descent: torch.device,
+) -> None:
     # Scores see whole batches on every rank, so that the masks do not depend on how many ranks there are.
     whole = shuffled(config, data, rng, device)
     options = dict(config.options)
     if config.scheme == "ai":
-        options.setdefault("device", device)  # its descent is long: thousands of products for every layer
+        options.setdefault("device", descent)  # its descent is long: thousands of products for every layer
     orthosparse.sparsify(
         network,
         config.density,

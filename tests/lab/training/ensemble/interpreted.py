@@ -76,3 +76,29 @@ def test_the_update_is_that_of_torch_and_the_stopped_stay_as_they_are(nesterov, 
         states.append((value, momentum[:, [0, 2]]))
         assert torch.equal(value[:, 1], made[0][:, 1])
     torch.testing.assert_close(states[0], states[1], rtol=1e-6, atol=1e-6)
+
+
+def test_groups_that_are_off_their_mask_are_left_out_and_no_others(generator):
+    leaf = slab_of(STAGES["linear"], generator).weight
+    leaf.off[0, 1, 3, 8:16] = True
+    leaf.value.masked_fill_(leaf.off, 0.0)
+    busy = fused.busy_of(leaf)
+    assert not busy.view(3, 2, 16, 2)[0, 1, 3, 1]
+    assert int(busy.sum()) > busy.numel() // 2
+    gradient = torch.randn(leaf.value.shape, generator=generator).masked_fill_(leaf.off, 0.0)
+    found = []
+    for step, own in ((pointwise.descend, {}), (fused.descend, {"busy": busy})):
+        value, momentum = leaf.value.clone(), torch.zeros_like(leaf.value)
+        flat = (tensor.clone().flatten(2) for tensor in (value, gradient, momentum))
+        value, slope, momentum = flat
+        step(
+            value,
+            slope,
+            momentum,
+            torch.zeros(1, 2, 1, dtype=torch.bool),
+            torch.full((1, 2, 1), 0.1),
+            (0.1, 0.9, True),
+            **own,
+        )
+        found.append((value, momentum))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-6)

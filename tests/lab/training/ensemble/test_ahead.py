@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import torch
 
 from orthosparse.lab.data import load
@@ -9,7 +11,7 @@ CPU = torch.device("cpu")
 
 def test_starts_made_ahead_are_those_made_in_their_turn(deep, four, tmp_path):
     data = load("digits")
-    members = [*four(), (deep(density=0.0001), 1)]
+    members = [*four(), (deep(density=0.0001), 1), (deep(density=0.3, scheme="ai", options={"iterations": 9}), 1)]
     folders = [tmp_path / str(place) for place in range(len(members))]
     ahead.make_ahead(members, folders, None, CPU, 2)
     assert all(folder.exists() for folder in folders)
@@ -21,9 +23,16 @@ def test_starts_made_ahead_are_those_made_in_their_turn(deep, four, tmp_path):
         assert all(torch.equal(kept.state[name], value) for name, value in made.state.items())
 
 
+def test_only_descents_and_scores_of_many_batches_are_slow(deep):
+    quick = [deep(), deep(density=0.3), deep(density=0.3, distribution="snip")]
+    assert not any(ahead.is_slow(config) for config in quick)
+    many = replace(deep(density=0.3, distribution="grasp"), score_batches=3)
+    assert all(ahead.is_slow(config) for config in (deep(density=0.3, scheme="ai"), many))
+
+
 def test_processes_that_die_leave_the_starts_to_the_run(deep, tmp_path, caplog, monkeypatch):
     class Dying(ahead.ProcessPoolExecutor):
-        def map(self, *tasks):
+        def submit(self, *task):
             raise ahead.BrokenProcessPool("a process died")
 
     monkeypatch.setattr(ahead, "ProcessPoolExecutor", Dying)

@@ -1,5 +1,6 @@
 """Our GPU kernels against torch's own operations: by Triton's interpreter here, as compiled where there is a GPU."""
 
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -27,7 +28,65 @@ def test_by_the_interpreter_the_kernels_compute_what_torch_computes():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "10 passed" in done.stdout
+    assert "11 passed" in done.stdout
+
+
+HOPPER = 227 * 1024  # bytes of a multiprocessor that one program may have
+MAPS = {"HEIGHT": 8, "WIDE": 8, "SIDE": 3, "WIDTH": 128, "PRECISION": "tf32"}
+ONE = {"HEIGHT": 1, "WIDE": 1, "SIDE": 1, "WIDTH": 128, "PRECISION": "tf32"}
+
+
+def compiled(name, dtype, warps, **constants):
+    """Return the metadata of a kernel that is compiled for a Hopper GPU, which need not be there."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    kernel = getattr(kernels(), name)
+    own = {"b_ptr": dtype, "g_ptr": "fp32", "off_ptr": "u8", "busy_ptr": "u8", "dead_ptr": "u8", "norm_ptr": "fp32"}
+    kinds = {**dict.fromkeys(["rate_ptr", "value_ptr", "gradient_ptr", "momentum_ptr"], "fp32"), **own}
+    signature, values, attributes = {}, {}, {}
+    for place, argument in enumerate(kernel.arg_names):
+        if argument in constants:
+            signature[argument], values[place,] = "constexpr", constants[argument]
+        elif argument.endswith("_ptr"):
+            signature[argument], attributes[place,] = f"*{kinds.get(argument, dtype)}", [["tt.divisibility", 16]]
+        else:
+            signature[argument] = "fp32" if argument in ("decay", "inertia") else "i32"
+    source = triton.compiler.ASTSource(kernel, signature, values, attributes)
+    options = {"num_warps": warps, "enable_fp_fusion": True}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).metadata
+
+
+def kernels():
+    return importlib.import_module("orthosparse.lab.training.ensemble.kernels")
+
+
+def everything():
+    """Yield all that is launched on the paper's networks, in the sizes that are chosen there."""
+    for rows, warps, stages in (fused._LINEAR, fused._LINEAR_BACK, fused._LINEAR_FEW):
+        sizes = {"ROWS": rows, "STAGES": stages, "WIDTH": 128, "PRECISION": "tf32"}
+        for keep in (False, True):
+            yield "chain_ahead", "fp32", warps, {"KEEP": keep, **sizes}
+        yield "chain_back", "fp32", warps, sizes if rows <= 32 else {**sizes, "ROWS": 32, "STAGES": 2}
+    for width, dtype in ((2, "bf16"), (4, "fp32")):
+        for rows, columns, inner, warps, stages in (fused._MAPS[width], fused._MAPS_FEW[width]):
+            sizes = {"ROWS": rows, "COLUMNS": columns, "INNER": inner, "STAGES": stages, **MAPS}
+            for back in (False, True):
+                yield "convolve", dtype, warps, {"BACK": back, "BENT": True, **sizes}
+        rows, warps, stages = fused._WEIGH[width]
+        yield "weigh", dtype, warps, {"TURNED": False, "ROWS": rows, "STAGES": stages, **MAPS}
+    rows, warps, stages = fused._WEIGH_TURNED
+    yield "weigh", "fp32", warps, {"TURNED": True, "ROWS": rows, "STAGES": stages, **ONE}
+    block, warps = fused._DESCEND
+    for masked in (False, True):
+        yield "descend", "fp32", warps, {"NESTEROV": True, "MASKED": masked, "GROUP": fused._GROUP, "BLOCK": block}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_all_that_is_launched_compiles_and_fits_into_a_multiprocessor(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for name, dtype, warps, constants in everything():
+        assert compiled(name, dtype, warps, **constants).shared <= HOPPER, (name, constants)
 
 
 @pytest.mark.gpu

@@ -15,8 +15,8 @@ from orthosparse.lab.training.config import TrainConfig
 from orthosparse.lab.training.ensemble.starts import start_of
 
 _log = logging.getLogger(__name__)
-# AI descends for thousands of steps, scores take a pass a batch: what takes longest begins first.
-_SLOW = ("ai",)
+# Processes that use the GPU at once: more of them would wait for each other there.
+_ON_DEVICE = 4
 
 
 def make_ahead(
@@ -28,26 +28,41 @@ def make_ahead(
 ) -> None:
     """Make the starts that are not in their folders yet, in so many processes; what they do not get done is left.
 
-    Each is made on `device`, from data that each process reads for itself, as in a run alone. The processes import the
-    main program anew, as those of `multiprocessing` do.
+    Starts are made on the CPU, from data that each process reads for itself; what takes long there is done on `device`:
+    the descent of AI, and scores of many batches. The processes import the main program anew, as those of
+    `multiprocessing` do.
     """
     pairs = zip(members, folders, strict=True)
     tasks = [(config, seed, folder) for (config, seed), folder in pairs if not folder.exists()]
     if workers < 2 or len(tasks) < 2:
         return
-    tasks.sort(key=lambda task: (task[0].score_batches, task[0].scheme in _SLOW), reverse=True)
-    # A fresh interpreter, not a copy of this one: CUDA and threads do not survive a fork.
-    spawn = multiprocessing.get_context("spawn")
+    slow = sorted((task for task in tasks if is_slow(task[0])), key=lambda task: -task[0].score_batches)
+    quick = [task for task in tasks if not is_slow(task[0])]
     try:
-        with ProcessPoolExecutor(min(workers, len(tasks)), spawn, torch.set_num_threads, (1,)) as pool:
-            for _ in pool.map(_make, *zip(*tasks, strict=True), [root] * len(tasks), [device] * len(tasks)):
-                pass
+        with _pool(min(_ON_DEVICE, workers)) as on_device, _pool(workers) as on_cpu:
+            made = [on_device.submit(_make, *task, root, device) for task in slow]
+            made += [on_cpu.submit(_make, *task, root, torch.device("cpu")) for task in quick]
+            for each in made:
+                each.result()
     except BrokenProcessPool as error:
         _log.warning("starts are made one after the other: %s", error)
 
 
+def is_slow(config: TrainConfig) -> bool:
+    """Return whether a start takes minutes on a CPU."""
+    return config.density < 1 and (config.scheme == "ai" or config.score_batches > 1)
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # Fresh interpreters, not copies of this one: CUDA and threads do not survive a fork.
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, spawn, torch.set_num_threads, (1,))
+
+
 def _make(config: TrainConfig, seed: int, folder: Path, root: Path | str | None, device: torch.device) -> None:
-    start_of(config, seed, _data(config.data, root, device, config.validation), device, folder)
+    # Layer by layer a GPU is slower than a CPU: only scores and descents are sent there.
+    place = device if config.score_batches > 1 else torch.device("cpu")
+    start_of(config, seed, _data(config.data, root, place, config.validation), place, folder, descent=device)
 
 
 @cache

@@ -5,6 +5,7 @@ other layers, in float64 and without Triton, torch's own operations remain.
 """
 
 import os
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from orthosparse.lab.training.ensemble import pointwise
 from orthosparse.lab.training.ensemble.plain import Cast, Run
-from orthosparse.lab.training.ensemble.slab import Slab
+from orthosparse.lab.training.ensemble.slab import Leaf, Slab
 from orthosparse.lab.training.ensemble.stages import Grid, Stage
 from orthosparse.lab.training.ensemble.ways import Ways
 
@@ -23,10 +24,13 @@ _FULL = 100
 # Rows of a program, warps, and stages of the pipeline, of linear layers; of maps, output and input channels come second
 # and third. By the bytes of a number where they differ. As measured fastest on an H200.
 _LINEAR, _LINEAR_BACK, _LINEAR_FEW = (64, 8, 3), (32, 4, 2), (16, 4, 2)
+_ROOMY = 230_400  # bytes that the first of them takes inside a multiprocessor
 _MAPS = {2: (128, 128, 64, 8, 3), 4: (128, 64, 64, 8, 3)}
 _MAPS_FEW = {2: (64, 128, 128, 4, 3), 4: (64, 64, 64, 4, 3)}
-_WEIGH, _WEIGH_TURNED = {2: (64, 8, 3), 4: (32, 8, 3)}, (32, 8, 3)
-_DESCEND = (1024, 4)
+_WEIGH, _WEIGH_TURNED = {2: (64, 8, 3), 4: (32, 8, 3)}, (16, 8, 4)
+_DESCEND, _GROUP = (1024, 4), 8
+# Said at every launch: what Triton does by itself differs between its versions.
+_FUSION = {"enable_fp_fusion": True}
 
 
 def run_of(slab: Slab, dtype: torch.dtype, ways: Ways) -> Run:
@@ -89,7 +93,7 @@ class FusedMatrices(Run):
         tile, warps, stages = _LINEAR_BACK if members * rows >= _FULL * _LINEAR_BACK[0] else _LINEAR_FEW
         _kernels().chain_back[(-(-rows // tile), members)](
             grad.contiguous(), outputs, weights[start:], before, found, rows, layers,
-            WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps,
+            WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps, **_FUSION,
         )  # fmt: skip
         _weigh(self.slab, before, inputs, start, rows, turned=True)
         self.slab.bias.gradient[start : start + layers] = before.sum(3)
@@ -101,10 +105,10 @@ class FusedMatrices(Run):
 
     def _ahead(self, x: Tensor, out: Tensor, start: int, stop: int, cast: Cast, *, keep: bool) -> None:
         members, rows, width = x.shape
-        tile, warps, stages = _LINEAR if members * rows >= _FULL * _LINEAR[0] else _LINEAR_FEW
+        tile, warps, stages = _ahead_sizes(x)
         _kernels().chain_ahead[(-(-rows // tile), members)](
             x.contiguous(), cast[0][start:], cast[1][start:], out, rows, stop - start,
-            KEEP=keep, WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps,
+            KEEP=keep, WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps, **_FUSION,
         )  # fmt: skip
 
 
@@ -161,20 +165,39 @@ class FusedMaps(Run):
         _kernels().convolve[(-(-rows // tile), width // columns, members)](
             x, weight, weight if bias is None else bias, out if y is None else y, out, rows,
             BACK=back, BENT=y is not None, **_shape(grid), WIDTH=width, ROWS=tile, COLUMNS=columns, INNER=inner,
-            PRECISION=_precision(), STAGES=stages, num_warps=warps,
+            PRECISION=_precision(), STAGES=stages, num_warps=warps, **_FUSION,
         )  # fmt: skip
 
 
+def busy_of(leaf: Leaf) -> Tensor | None:
+    """Return which groups of 8 entries, 32 bytes, have one that a mask lets through; None where that saves nothing."""
+    if leaf.off is None or leaf.off[0, 0].numel() % _GROUP:
+        return None
+    return leaf.off.view(*leaf.off.shape[:2], -1, _GROUP).all(3).logical_not_().view(torch.uint8)
+
+
 def descend(
-    value: Tensor, gradient: Tensor, momentum: Tensor, dead: Tensor, rate: Tensor, rule: tuple[float, float, bool]
+    value: Tensor,
+    gradient: Tensor,
+    momentum: Tensor,
+    dead: Tensor,
+    rate: Tensor,
+    rule: tuple[float, float, bool],
+    *,
+    busy: Tensor | None = None,
 ) -> None:
-    """Do what `pointwise.descend` does, in one pass; values are ``[layers, members, entries]``."""
+    """Do what `pointwise.descend` does, in one pass; values are ``[layers, members, entries]``.
+
+    Args:
+        busy: see `busy_of`; what lies off the masks is zero and stays so.
+    """
     layers, members, size = value.shape
     decay, inertia, nesterov = rule
     block, warps = _DESCEND
     _kernels().descend[(layers * members, -(-size // block))](
-        value, gradient, momentum, dead.view(-1).view(torch.uint8), rate.view(-1), members, size, decay, inertia,
-        NESTEROV=nesterov, BLOCK=block, num_warps=warps,
+        value, gradient, momentum, value if busy is None else busy, dead.view(-1).view(torch.uint8), rate.view(-1),
+        members, size, decay, inertia,
+        NESTEROV=nesterov, MASKED=busy is not None, GROUP=_GROUP, BLOCK=block, num_warps=warps, **_FUSION,
     )  # fmt: skip
 
 
@@ -197,7 +220,7 @@ def _weigh(slab: Slab, before: Tensor, inputs: Tensor, start: int, rows: int, *,
     _kernels().weigh[(taps, layers * members)](
         before, inputs, leaf.off[start:stop].view(torch.uint8), leaf.gradient[start:stop], squares, rows,
         TURNED=turned, **_shape(grid), WIDTH=stage.outputs, ROWS=tile, PRECISION=_precision(), STAGES=stages,
-        num_warps=warps,
+        num_warps=warps, **_FUSION,
     )  # fmt: skip
     torch.sqrt(squares.sum(2), out=leaf.norms[start:stop])
 
@@ -208,6 +231,19 @@ def _measure_biases(slab: Slab) -> None:
 
 def _shape(grid: Grid) -> dict[str, int]:
     return {"HEIGHT": grid.height, "WIDE": grid.width, "SIDE": grid.kernel}
+
+
+def _ahead_sizes(x: Tensor) -> tuple[int, int, int]:
+    """Return rows, warps and stages for samples ``[members, rows, width]``."""
+    roomy = x.device.type != "cuda" or _shared(x.device) >= _ROOMY
+    sizes = _LINEAR if roomy else _LINEAR_BACK
+    return sizes if x.shape[0] * x.shape[1] >= _FULL * sizes[0] else _LINEAR_FEW
+
+
+@cache
+def _shared(device: torch.device) -> int:
+    """Return how many bytes a program may have inside a multiprocessor."""
+    return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin"))  # noqa: B009 - untyped
 
 
 def _precision() -> str:

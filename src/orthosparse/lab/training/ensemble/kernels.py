@@ -88,13 +88,16 @@ def chain_back(
     turned = (last + member) * rows * WIDTH + column[None, :] * rows + row[:, None]
     y_ptrs, z_ptrs = y_ptr + turned, z_ptr + turned
     w_ptrs = w_ptr + (last + member) * WIDTH * WIDTH + column[:, None] * WIDTH + column[None, :]
-    for _ in tl.range(layers, num_stages=STAGES):
-        y = tl.load(y_ptrs, mask=live, other=0.0).to(tl.float32)
+    y = tl.load(y_ptrs, mask=live, other=0.0).to(tl.float32)
+    z = (g * (1 - y * y)).to(w_ptr.dtype.element_ty)
+    for layer in tl.range(layers, num_stages=STAGES):
+        y_ptrs -= members * rows * WIDTH
+        # Asked for a layer ahead; below the first there is none.
+        y = tl.load(y_ptrs, mask=row[:, None] < tl.where(layer + 1 < layers, rows, 0), other=0.0).to(tl.float32)
         w = tl.load(w_ptrs)
-        z = (g * (1 - y * y)).to(w.dtype)
         tl.store(z_ptrs, z, mask=live)
         g = tl.dot(z, w, input_precision=PRECISION)
-        y_ptrs -= members * rows * WIDTH
+        z = (g * (1 - y * y)).to(w_ptr.dtype.element_ty)
         z_ptrs -= members * rows * WIDTH
         w_ptrs -= members * WIDTH * WIDTH
     tl.store(out_ptr + place, g.to(out_ptr.dtype.element_ty), mask=live)
@@ -212,6 +215,7 @@ def descend(
     value_ptr,
     gradient_ptr,
     momentum_ptr,
+    busy_ptr,
     dead_ptr,
     rate_ptr,
     members,
@@ -219,14 +223,24 @@ def descend(
     decay,
     inertia,
     NESTEROV: tl.constexpr,
+    MASKED: tl.constexpr,
+    GROUP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Take a step of SGD with momentum on a part of one layer of one member, unless that has stopped."""
+    """Take a step of SGD with momentum on a part of one layer of one member, unless that has stopped.
+
+    If they are MASKED, groups of entries that are all off the mask, as `busy_ptr` says, are left as they are.
+    """
     which, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if tl.load(dead_ptr + which % members) == 0:
         rate = tl.load(rate_ptr + which % members)
-        entry = block * BLOCK + tl.arange(0, BLOCK)
+        # Rows of one group each: whoever compiles this sees that a group is taken or left as a whole.
+        group = block * (BLOCK // GROUP) + tl.arange(0, BLOCK // GROUP)
+        entry = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
         place, live = which * size + entry, entry < size
+        if MASKED:
+            busy = tl.load(busy_ptr + which * (size // GROUP) + group, mask=group < size // GROUP, other=0)
+            live = live & (busy != 0)[:, None]
         value = tl.load(value_ptr + place, mask=live, other=0.0)
         slope = tl.load(gradient_ptr + place, mask=live, other=0.0) + decay * value
         momentum = slope + inertia * tl.load(momentum_ptr + place, mask=live, other=0.0)

@@ -38,6 +38,7 @@ class Saving:
 
     def __call__(self, ensemble: Ensemble) -> None:
         """Save if it is time."""
+        self._interrupt.insist()  # kernels are compiled in the first steps
         old = monotonic() - self._last >= self.seconds
         counted = self.every and ensemble.steps_done % self.every == 0
         ended = ensemble.epoch == ensemble.recipe.epochs

@@ -35,10 +35,21 @@ class Start:
     problem: str | None = None
 
 
-def start_of(config: TrainConfig, seed: int, data: Dataset, device: torch.device, folder: Path | None) -> Start:
+def start_of(
+    config: TrainConfig,
+    seed: int,
+    data: Dataset,
+    device: torch.device,
+    folder: Path | None,
+    *,
+    descent: torch.device | None = None,
+) -> Start:
     """Return the start of a member, from its file in `folder` if it is there; else it is made, and kept there.
 
     An error while making it is that member's alone: it is part of what is returned.
+
+    Args:
+        descent: where AI descends; by default on `device`, where all else is made.
     """
     settings = {"config": config.settings(), "seed": seed}
     if folder is not None and folder.exists():
@@ -46,7 +57,7 @@ def start_of(config: TrainConfig, seed: int, data: Dataset, device: torch.device
         if (tree := load(folder)) is not None:
             check_same(tree["settings"], settings)
             return _start(_unpacked(tree["state"]), tree["warnings"], tree["problem"])
-    start = _made(config, seed, data, device)
+    start = _made(config, seed, data, device, device if descent is None else descent)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         tree = {"settings": settings, "warnings": start.warnings, "problem": start.problem}
@@ -54,10 +65,10 @@ def start_of(config: TrainConfig, seed: int, data: Dataset, device: torch.device
     return start
 
 
-def _made(config: TrainConfig, seed: int, data: Dataset, device: torch.device) -> Start:
+def _made(config: TrainConfig, seed: int, data: Dataset, device: torch.device, descent: torch.device) -> Start:
     with warned() as messages:
         try:
-            network = started(config, seed, data, device)
+            network = started(config, seed, data, device, descent=descent)
         except torch.OutOfMemoryError:
             raise  # the machine's problem, not the member's
         except Exception as error:  # noqa: BLE001 - whatever it is, the other members go on and it is reported

@@ -1,10 +1,14 @@
 """One step of all members: forward, backward and update, captured as a CUDA graph where there is a GPU."""
 
+from collections.abc import Callable, Iterator
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from orthosparse.lab.training.ensemble import fused, pointwise
+from orthosparse.lab.training.ensemble.slab import Leaf
 from orthosparse.lab.training.ensemble.stages import as_rows
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.ways import Ways
@@ -24,7 +28,7 @@ class Step:
             raise ValueError(f"graph: expected a GPU; got {ensemble.device}")
         self.ensemble = ensemble
         self._graphed = Graphed(self._captured) if (possible if graph is None else graph) else None
-        self._descend = fused.descend if _updates_fused(ensemble, ways) else pointwise.descend
+        self._updates = list(_updates(ensemble, ways))
         self._images = self._labels = torch.empty(0)
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
@@ -59,16 +63,20 @@ class Step:
         ensemble, recipe = self.ensemble, self.ensemble.recipe
         dead = ~ensemble.records.alive
         rates = ensemble.rate * ensemble.records.alive
-        for slab in ensemble.slabs:
-            for leaf, decays in ((slab.weight, True), (slab.bias, recipe.decay_vectors)):
-                rule = (recipe.weight_decay if decays else 0.0, recipe.momentum, recipe.nesterov)
-                value, gradient, momentum = (each.flatten(2) for each in (leaf.value, leaf.gradient, leaf.momentum))
-                self._descend(value, gradient, momentum, dead.view(1, -1, 1), rates.view(1, -1, 1), rule)
+        for leaf, decay, descend in self._updates:
+            value, gradient, momentum = (each.flatten(2) for each in (leaf.value, leaf.gradient, leaf.momentum))
+            rule = decay, recipe.momentum, recipe.nesterov
+            descend(value, gradient, momentum, dead.view(1, -1, 1), rates.view(1, -1, 1), rule)
 
 
-def _updates_fused(ensemble: Ensemble, ways: Ways) -> bool:
-    """Return whether our kernel takes the updates: it does those of float32, whatever the layers."""
-    return fused.chosen(ways, ensemble.device) and ensemble.dtype == torch.float32
+def _updates(ensemble: Ensemble, ways: Ways) -> Iterator[tuple[Leaf, float, Callable[..., None]]]:
+    """Yield what is trained, its weight decay, and who takes the step: our kernel, where it may, in float32."""
+    recipe = ensemble.recipe
+    ours = fused.chosen(ways, ensemble.device) and ensemble.dtype == torch.float32
+    for slab in ensemble.slabs:
+        for leaf, decays in ((slab.weight, True), (slab.bias, recipe.decay_vectors)):
+            descend = partial(fused.descend, busy=fused.busy_of(leaf)) if ours else pointwise.descend
+            yield leaf, recipe.weight_decay if decays else 0.0, descend
 
 
 def _losses(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
