@@ -223,11 +223,11 @@ def test_starts_are_made_once(deep, tmp_path, monkeypatch):
     expected = train_ensemble(members, device="cpu")
     made, make = [], starts.started
 
-    def counted(config, seed, *rest):
+    def counted(config, seed, *rest, **where):
         made.append(seed)
         if made == [1, 2]:
             raise KeyboardInterrupt
-        return make(config, seed, *rest)
+        return make(config, seed, *rest, **where)
 
     monkeypatch.setattr(starts, "started", counted)
     with pytest.raises(KeyboardInterrupt):
