@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
-# Weights times batch. A 7 x 100 network at batch 128 (1.7e7) takes 2.5 s of processor time an epoch of MNIST on one
-# thread; on two it gains little on idle cores, and takes seven times as long where others use them too.
+# Weights times batch. A 7 x 100 network at batch 128 (1.7e7) takes about a second an epoch of MNIST on one thread; on
+# two it gains little on idle cores, and takes seven times as long where others use them too.
 _SMALL = 2**25
 
 
