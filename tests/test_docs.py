@@ -110,8 +110,7 @@ def test_the_accuracies_on_cifar_are_those_of_the_committed_rows():
     ours = {f"{100 * row['test_accuracy']:.2f}" for row in rows}
     for page in ("howto/scheme.md", "tutorials/rigl.md"):
         shown = re.findall(r"\b(?:89|90)\.\d\d\b", (DOCS / page).read_text())
-        assert len(shown) == 3, page
-        assert set(shown) <= ours, page
+        assert sorted(shown) == sorted(ours), page
 
 
 def test_every_example_is_shown_on_a_page():
