@@ -1,0 +1,77 @@
+import json
+
+import pytest
+
+from orthosparse.lab import cli
+
+SMALL = "--data digits --depth 8 --width 16 --density 0.3 --epochs 1 --lr 0.05 --batch 100 --device cpu"
+STARTS = ["--start", "erk/base", "--start", "erk/ai,iterations=20", "--start", "erk/eoi", "--start", "dense"]
+
+
+def _together(out, *more):
+    return cli.main(["together", *SMALL.split(), "--out", str(out), *more])
+
+
+def test_every_start_has_a_line_and_every_member_a_row(tmp_path, capsys):
+    assert _together(tmp_path, *STARTS, "--seeds", "1,2") == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["start", "density", "test", "accuracy"]
+    assert [line.split()[0] for line in lines] == [*STARTS[1::2], "rows"]
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [(row["config"]["scheme"], row["config"]["density"], row["seed"]) for row in rows] == [
+        (scheme, density, seed)
+        for scheme, density in (("base", 0.3), ("ai", 0.3), ("eoi", 0.3), ("eoi", 1.0))
+        for seed in (1, 2)
+    ]
+    mean = 50 * (rows[0]["test_accuracy"] + rows[1]["test_accuracy"])
+    assert f"{mean:.2f} % (" in lines[0]
+    assert rows[1]["config"]["options"] == {}
+    assert rows[2]["config"]["options"] == {"iterations": 20}
+
+
+def test_the_row_of_a_member_is_that_of_a_run_alone(tmp_path):
+    assert _together(tmp_path / "together", "--start", "erk/eoi", "--start", "dense", "--precision", "fp64") == 0
+    row = json.loads((tmp_path / "together" / "rows.jsonl").read_text().splitlines()[0])
+    assert [epoch["test_accuracy"] for epoch in row["epochs"]] == [row["test_accuracy"]]
+    from orthosparse.lab.training import Recipe, TrainConfig, train
+
+    settings = row["config"]
+    config = TrainConfig(**{**settings, "recipe": Recipe(**settings["recipe"]), "exclude": tuple(settings["exclude"])})
+    alone = train(config, seed=1, device="cpu")
+    assert alone["test_loss"] == pytest.approx(row["test_loss"], rel=1e-9)
+
+
+def test_a_finished_run_is_told_again_and_not_overwritten(tmp_path, capsys):
+    assert _together(tmp_path, "--start", "erk/base", "--json") == 0
+    first = capsys.readouterr().out
+    assert _together(tmp_path, "--start", "erk/base") == 2
+    assert "holds a run already" in capsys.readouterr().err
+    assert _together(tmp_path, "--start", "erk/base", "--json", "--resume") == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(first)
+
+
+def test_a_start_that_cannot_be_made_is_named_and_the_others_are_trained(tmp_path, capsys):
+    assert _together(tmp_path, "--start", "erk/eoi,iterations=3", "--start", "erk/base") == 1
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[1].split()[0] == "erk/eoi,iterations=3"
+    assert captured.out.splitlines()[1].endswith("none")
+    assert "iterations" in captured.err
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["--model", "resnet32"], "model: expected one of cnn1000, mlp, mlp1000; got resnet32"),
+        (["--start", "eoi"], "start: expected dense or DISTRIBUTION/SCHEME, such as erk/eoi; got 'eoi'"),
+        (["--start", "erk/eio"], "scheme"),
+        (["--start", "erk/ai,iterations"], "option: expected NAME=VALUE"),
+        (["--seeds", "one"], "seeds: expected whole numbers"),
+        (["--depth", "1"], "depth: expected at least 2"),
+    ],
+)
+def test_bad_words_are_answered_with_one_line(tmp_path, capsys, more, expected):
+    assert _together(tmp_path, *more) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
