@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=0, help="steps of an epoch that are timed; 0 for all")
+    parser.add_argument("--compile", action="store_true", help="time the masked network as torch compiles it, too")
     parser.add_argument("--channels-last", action=argparse.BooleanOptionalAction, default=None)
     given = parser.parse_args()
     for precision in given.precision:
@@ -32,6 +33,7 @@ def main() -> None:
             repeats=given.repeats,
             steps=given.steps,
             channels_last=given.channels_last,
+            compiled=given.compile,
         )
         out = given.out and given.out.with_name(f"{given.out.stem}-{precision}{given.out.suffix}")
         print(run(setting, out), flush=True)

@@ -93,6 +93,27 @@ def test_hooks_are_gone_after_a_diagnosis(assembled):
     assert sum(len(module._forward_hooks) for module in state.network.modules()) == 1
 
 
+@pytest.mark.parametrize("changes", [{}, {"precision": "bf16"}])
+def test_whole_batches_between_two_moves_of_the_masks_are_compiled_and_nothing_else(assembled, changes, monkeypatch):
+    graphs, compile_ = [], torch.compile
+
+    def counting(graph, inputs):
+        graphs.append(inputs[0].shape)
+        return graph  # as it is: what was traced must compute the same
+
+    monkeypatch.setattr(torch, "compile", lambda network, **how: compile_(network, backend=counting, **how))
+    losses = []
+    for compiled in (False, True):
+        state = assembled(dynamic="rigl", every=9, **changes)
+        stepper = Stepper(state, compiled=compiled)
+        state.set_rate()
+        for images, labels in state.loader.epoch(0):  # its last batch is a short one
+            stepper(images, labels)
+        losses.append(stepper.verify()[0])
+    assert len(graphs) == 1
+    torch.testing.assert_close(*losses, rtol=0, atol=0)
+
+
 def _trained(assembled, steps, **how):
     state = assembled(how.pop("device", "cuda"), **how.pop("changes", {}))
     stepper = Stepper(state, **how)
@@ -159,8 +180,9 @@ class TestOnAGpu:
             fit(state)
         assert caught.value.step in (1, 2)
 
+    @pytest.mark.parametrize("compiled", [False, True])
     @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-    def test_convolutions_with_masks_train_alike_in_a_graph(self, precision, generator):
+    def test_convolutions_with_masks_train_alike_in_a_graph(self, precision, compiled, generator):
         made_up = torch.randint(256, (600, 3, 32, 32), generator=generator, dtype=torch.uint8)
         split = Split(made_up, torch.randint(10, (600,), generator=generator), Normalisation((0.5,) * 3, (0.25,) * 3))
         data = Dataset("cifar10", split, None, split, 10, 3, 32, Augmentation(pad=4, flip=True))
@@ -170,7 +192,7 @@ class TestOnAGpu:
         for graph in (True, False):
             fabric = launch(device="cuda", precision=precision)
             state = assemble(config, 1, fabric, data=data.to("cuda"), channels_last=True).state
-            stepper = Stepper(state, graph=graph)
+            stepper = Stepper(state, graph=graph, compiled=compiled and graph)
             state.set_rate()
             for images, labels in state.loader.epoch(0):
                 stepper(images, labels)

@@ -22,7 +22,7 @@ from orthosparse.lab.training.stepper import Stepper
 
 _log = logging.getLogger(__name__)
 MODELS = ("resnet32", "resnet110")
-WAYS = ("plain eager", "dense", "masked")
+WAYS = ("plain eager", "dense", "masked", "compiled")
 Epoch = Callable[[int], None]
 
 
@@ -34,6 +34,7 @@ class Setting:
         root: the folder of CIFAR-10; None makes pictures up, which take as long.
         repeats: epochs that are timed of each way, in turn; the median counts.
         steps: of an epoch; 0 for all.
+        compiled: time the masked network as torch compiles it, too.
     """
 
     models: Sequence[str] = MODELS
@@ -45,6 +46,7 @@ class Setting:
     steps: int = 0
     device: str = "auto"
     channels_last: bool | None = None
+    compiled: bool = False
 
 
 def measure(setting: Setting, tell: Callable[[str], None] = _log.info) -> list[dict[str, Any]]:
@@ -80,7 +82,9 @@ def _measure(
         "dense": _ours(state(1.0, nhwc), steps),
         "masked": _ours(state(setting.density, nhwc), steps),
     }
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    if setting.compiled:
+        epochs["compiled"] = _ours(state(setting.density, nhwc), steps, compiled=True)
+    seconds: dict[str, list[float]] = {way: [] for way in epochs}
     for turn in range(setting.repeats + 1):
         for way, epoch in epochs.items():
             taken = _timed(epoch, turn, fabric.device)
@@ -94,7 +98,7 @@ def _measure(
             "way": way,
             "precision": setting.precision,
             "channels_last": nhwc and way != "plain eager",
-            "density": setting.density if way == "masked" else 1.0,
+            "density": setting.density if way in ("masked", "compiled") else 1.0,
             "seconds_per_epoch": middle[way] * len(plain.loader) / steps,
             "milliseconds_per_step": 1e3 * middle[way] / steps,
             "steps": steps,
@@ -138,9 +142,9 @@ def _plain(state: State, steps: int) -> Epoch:
     return epoch
 
 
-def _ours(state: State, steps: int) -> Epoch:
+def _ours(state: State, steps: int, *, compiled: bool = False) -> Epoch:
     """Return an epoch of the lab's loop: everything that `fit` does but the validation."""
-    stepper = Stepper(state)
+    stepper = Stepper(state, compiled=compiled)
     # A small rate: what is timed must not diverge.
     for group in state.optimizer.param_groups:
         group["lr"].fill_(0.01)

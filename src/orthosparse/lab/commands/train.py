@@ -77,6 +77,9 @@ def train(
     checkpoint_seconds: Annotated[float, typer.Option(help="The age at which a checkpoint is replaced.")] = 60.0,
     log: Annotated[list[str] | None, typer.Option(help=_LOG, autocompletion=completing("log"))] = None,
     graph: Annotated[bool | None, typer.Option(help="Capture a step as a CUDA graph; on one GPU by default.")] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Have torch compile the network: quicker steps, a slow beginning.")
+    ] = False,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Repeatable algorithms on a GPU.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No bar, no lines for the epochs.")] = False,
     json: Json = False,
@@ -140,6 +143,7 @@ def train(
         checkpoint_seconds=checkpoint_seconds,
         callbacks=[] if quiet else [_progress()],
         graph=graph,
+        compiled=compiled,
         deterministic=deterministic,
         device=device,
         devices=devices,

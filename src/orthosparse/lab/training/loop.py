@@ -17,12 +17,17 @@ from orthosparse.lab.training.stepper import Stepper
 
 
 def fit(
-    state: State, callbacks: Sequence[Callback] = (), *, graph: bool | None = None, deterministic: bool = False
+    state: State,
+    callbacks: Sequence[Callback] = (),
+    *,
+    graph: bool | None = None,
+    compiled: bool = False,
+    deterministic: bool = False,
 ) -> None:
     """Train from where `state` stands to the recipe's last epoch.
 
     Args:
-        graph: see `Stepper`.
+        graph, compiled: see `Stepper`.
         deterministic: see `arithmetic`.
 
     Raises:
@@ -33,7 +38,7 @@ def fit(
     weights = sum(parameter.numel() for parameter in state.network.parameters())
     threads = threads_for(weights, state.recipe.batch) if device.type == "cpu" else nullcontext()
     with fence, threads, arithmetic(precision, deterministic=deterministic):
-        stepper = Stepper(state, graph=graph)
+        stepper = Stepper(state, graph=graph, compiled=compiled)
         state.model.train()
         for callback in callbacks:
             callback.on_start(state)

@@ -36,6 +36,7 @@ def train(
     checkpoint_seconds: float = 60.0,
     callbacks: Sequence[Callback] = (),
     graph: bool | None = None,
+    compiled: bool = False,
     channels_last: bool | None = None,
     deterministic: bool = False,
     **where: Any,
@@ -49,7 +50,7 @@ def train(
             row again.
         logs: names in LOGS.
         checkpoint_steps, checkpoint_seconds: see `Saving`.
-        graph: see `Stepper`.
+        graph, compiled: see `Stepper`.
         channels_last: the layout of images and kernels; None takes it on a GPU.
         where: device, devices and strategy, as `launch` takes them.
 
@@ -75,7 +76,7 @@ def train(
     if folder is not None:
         kept = [make(folder, settings) for make in makers]
         kept.append(Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds))
-    fit(run.state, [*callbacks, *kept], graph=graph, deterministic=deterministic)
+    fit(run.state, [*callbacks, *kept], graph=graph, compiled=compiled, deterministic=deterministic)
     with arithmetic(config.recipe.precision, deterministic=deterministic):
         tested = evaluate(run.state, run.test)
     row = {**settings, **_figures(run, tested), "world": fabric.world_size, **provenance(fabric.device)}

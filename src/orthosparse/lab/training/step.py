@@ -1,6 +1,6 @@
 """One optimizer step: gradients of a batch, and the update they make."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,12 +13,19 @@ from orthosparse.lab.training.state import State
 
 
 def gradients(
-    state: State, images: Tensor, labels: Tensor, count: int, masks: AbstractContextManager[Any] | None = None
+    state: State,
+    images: Tensor,
+    labels: Tensor,
+    count: int,
+    *,
+    masks: AbstractContextManager[Any] | None = None,
+    compiled: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
     """Fill the gradients of the mean loss over a batch of `count`, of which this rank holds `images`; tally it.
 
     Args:
         masks: entered for the passes through the network; see `LateMasks`.
+        compiled: called in the network's place.
     """
     for parameter in _parameters(state):
         parameter.grad = None  # what zero_grad does, without its notes for a profiler
@@ -26,7 +33,7 @@ def gradients(
     images = state.laid_out(images)
     parts = _cut(images, labels, state.recipe.accumulate)
     losses, right = [], []
-    forward, backward = (state.network, Tensor.backward) if state.is_plain else (state.model, state.fabric.backward)
+    forward, backward = _passes(state, compiled)
     with masks or nullcontext():
         for index, (x, y) in enumerate(parts):
             waiting = world > 1 and index < len(parts) - 1
@@ -38,6 +45,20 @@ def gradients(
             losses.append(share.detach())
             right.append(hits(logits.detach(), y))
     state.tally.add(_total(losses), gradient_norm(state), _total(right))
+
+
+def _passes(state: State, compiled: Callable[[Tensor], Tensor] | None) -> tuple[Callable[..., Tensor], Any]:
+    """Return what takes a batch to logits, and what takes a loss back."""
+    if compiled is not None:
+        network = compiled
+
+        def forward(images: Tensor) -> Tensor:
+            with state.fabric.autocast():
+                logits = network(images)
+            return logits.float() if state.recipe.precision == "bf16" else logits  # as Fabric's wrapper does
+
+        return forward, Tensor.backward
+    return (state.network, Tensor.backward) if state.is_plain else (state.model, state.fabric.backward)
 
 
 def gradient_norm(state: State) -> Tensor:
