@@ -16,7 +16,7 @@ from orthosparse.lab.training.ensemble.starts import start_of
 
 _log = logging.getLogger(__name__)
 # Processes that use the GPU at once: more of them would wait for each other there.
-_ON_DEVICE = 4
+_ON_DEVICE = 6
 
 
 def make_ahead(
