@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
+import torch
 
-from orthosparse.lab.experiments import ExpectedDensity, Experiment
+from orthosparse.lab.experiments import ExpectedDensity, Experiment, Training
 from orthosparse.lab.pairs import Pair, perform
 
 
@@ -60,6 +61,23 @@ def test_a_pair_has_a_folder_of_its_own_and_without_one_keeps_nothing(tmp_path):
 
 def test_a_kind_that_takes_no_gpu_is_given_the_processor():
     assert perform(Pair(Odd(), 1), device="auto")["metrics"]["device"] == "cpu"
+
+
+def test_only_trainings_are_compiled_and_their_rows_say_so(monkeypatch):
+    compiled, compile_ = [], torch.compile
+
+    def as_it_is(network, **how):
+        compiled.append(network)
+        return compile_(network, backend="eager", **how)
+
+    monkeypatch.setattr(torch, "compile", as_it_is)
+    small = Training("mlp", "digits", model_options={"depth": 3, "width": 16}, epochs=1)
+    rows = [perform(Pair(each, 1), device="cpu", compiled=True) for each in (small, ExpectedDensity(20, 30))]
+    plain = perform(Pair(small, 1), device="cpu")
+    assert len(compiled) == 1
+    assert rows[0]["metrics"]["compiled"] is True
+    assert "compiled" not in rows[1]["metrics"] | plain["metrics"]
+    assert rows[0]["metrics"]["test_loss"] == plain["metrics"]["test_loss"]
 
 
 def test_a_device_that_is_none_is_refused():

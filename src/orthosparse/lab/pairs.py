@@ -45,6 +45,7 @@ def perform(
     root: Path | str | None = None,
     runs: Path | None = None,
     device: str = "auto",
+    compiled: bool = False,
 ) -> Row:
     """Run a pair and return its row, in values that JSON holds exactly.
 
@@ -54,8 +55,10 @@ def perform(
     Args:
         root: the folder of the data.
         runs: the folder under which the pair has its own, see `Pair.folder`; None keeps no checkpoints.
+        compiled: let torch compile networks that are trained; their rows say so.
     """
     experiment = pair.experiment
+    own: dict[str, Any] = {"compiled": True} if compiled and isinstance(experiment, Training) else {}
     device = device if experiment.accelerated else "cpu"
     source, begin = origin(device), perf_counter()
     with warned() as messages:
@@ -65,8 +68,9 @@ def perform(
             out=None if runs is None else runs / pair.folder,
             device=device,
             progress=progress,
+            **own,
         )
-    return _row(pair, metrics, messages, source, perf_counter() - begin)
+    return _row(pair, {**metrics, **own}, messages, source, perf_counter() - begin)
 
 
 def perform_together(

@@ -89,6 +89,7 @@ def run(
         int | None, typer.Option(min=1, help="Train up to so many networks of one shape (1000 layers) as one.")
     ] = None,
     budget: Annotated[str | None, typer.Option(help="Such as 25m: start nothing that cannot end in time.")] = None,
+    compiled: Annotated[bool, typer.Option("--compile", help="Have torch compile networks, see `train`.")] = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of every training, instead of the paper's.")] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="A tiny version, to see that everything works.")] = False,
     root: Root = Path("data"),
@@ -134,7 +135,7 @@ def run(
     bundles = None if together is None else Together(together, partial(perform_together, **places))
     time = None if budget is None else budget_of(budget, kept, device)
     with Display() as display:
-        work = partial(perform, **places)
+        work = partial(perform, **places, compiled=compiled)
         summary = sweep(pairs, kept, started, perform=work, together=bundles, budget=time, display=display)
     conclude(summary, kept, json=json)
 

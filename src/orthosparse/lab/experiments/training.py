@@ -98,10 +98,14 @@ class Training(Experiment):
         out: Path | None = None,
         device: str = "auto",
         progress: Progress | None = None,
+        compiled: bool = False,
     ) -> dict[str, Any]:
         """Train, going on from a checkpoint in `out` if there is one, and test after the last epoch.
 
         A loss that is not finite ends the training; that is a result too: ``diverged``, without a test accuracy.
+
+        Args:
+            compiled: let torch compile the network.
         """
         from orthosparse.lab.experiments._watcher import Watcher
         from orthosparse.lab.training import NonFiniteError, train
@@ -116,6 +120,7 @@ class Training(Experiment):
                 resume=out is not None,
                 logs=(),
                 callbacks=[watcher],
+                compiled=compiled,
                 device=device,
             )
         except NonFiniteError as error:
