@@ -13,6 +13,8 @@ from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.interrupt import Interrupt
 from orthosparse.lab.training.nonfinite import NonFiniteError
 
+_SHARE = 50  # so many times as long as writing a checkpoint takes, none is written
+
 
 class Saving:
     """Saves an ensemble in `folder`: every so many steps, when the last checkpoint is old, and before an interrupt.
@@ -22,12 +24,13 @@ class Saving:
     Args:
         settings: what the members were asked for, in plain values.
         every: steps between checkpoints; 0 for none by count.
-        seconds: the age at which a checkpoint is replaced. The last epoch always ends with one.
+        seconds: the age at which a checkpoint is replaced; later where writing one takes so long that it would cost
+            more than a fiftieth of the time. The last epoch always ends with one.
     """
 
     def __init__(self, folder: Path, settings: dict[str, Any], *, every: int, seconds: float) -> None:
         self.folder, self.settings, self.every, self.seconds = folder, settings, every, seconds
-        self._last, self._saved = monotonic(), -1
+        self._last, self._saved, self._taken = monotonic(), -1, 0.0
         self._interrupt = Interrupt()
 
     def __enter__(self) -> None:
@@ -39,7 +42,8 @@ class Saving:
     def __call__(self, ensemble: Ensemble) -> None:
         """Save if it is time."""
         self._interrupt.insist()  # kernels are compiled in the first steps
-        old = monotonic() - self._last >= self.seconds
+        began = monotonic()
+        old = began - self._last >= max(self.seconds, _SHARE * self._taken)
         counted = self.every and ensemble.steps_done % self.every == 0
         ended = ensemble.epoch == ensemble.recipe.epochs
         # The last step of an epoch is no place to stop at: its metrics are not there yet.
@@ -49,6 +53,7 @@ class Saving:
         if due and ensemble.steps_done != self._saved:
             save(self.folder, ensemble.steps_done, {"settings": self.settings, **take(ensemble)})
             self._last, self._saved = monotonic(), ensemble.steps_done
+            self._taken = self._last - began
         if self._interrupt.asked:
             raise KeyboardInterrupt
 
