@@ -64,6 +64,54 @@ def test_the_kernels_compute_what_torch_computes(name, batch, generator):
         check(STAGES[name], batch, generator, recompute=batch == 5)
 
 
+def to_tf32(tensor):
+    """Round to 10 bits after the point, by arithmetic instead of bits."""
+    fraction, exponent = torch.frexp(tensor.double())
+    return torch.ldexp(torch.floor(fraction.abs() * 2048 + 0.5) / 2048 * fraction.sign(), exponent)
+
+
+def test_in_tf32_all_factors_are_rounded_to_nearest(generator):
+    stage, batch, members = STAGES["linear"], 40, 2
+    slab = slab_of(stage, generator)
+    x, grad = (torch.randn(members, batch, 16, generator=generator) for _ in range(2))
+    with arithmetic("tf32"):
+        run = fused.run_of(slab, torch.float32, Ways(fused=True))
+        found = passed(run, x, grad, first=False)
+    outputs, weights = [to_tf32(x)], to_tf32(slab.weight.value)
+    for weight, bias in zip(weights, slab.bias.value.double(), strict=True):
+        outputs.append(to_tf32(torch.tanh(outputs[-1] @ weight.mT + bias.unsqueeze(1)).float()))
+    slope, slopes = grad.double(), torch.empty_like(weights)
+    for layer in reversed(range(len(weights))):
+        before = to_tf32((slope * (1 - outputs[layer + 1] ** 2)).float())
+        slopes[layer], slope = before.mT @ outputs[layer], before @ weights[layer]
+    slopes.masked_fill_(slab.weight.off, 0.0)
+    # A last bit may fall the other way where float32 stands between two.
+    for mine, theirs in ((found[0], outputs[-1]), (found[2], slope), (found[3], slopes)):
+        assert float((mine - theirs).norm() / theirs.norm()) < 1e-4
+    torch.testing.assert_close(slab.rounded.double(), weights, rtol=0, atol=0)
+
+
+def test_the_update_keeps_a_rounded_copy(generator):
+    leaf = slab_of(STAGES["linear"], generator).weight
+    value, gradient, momentum = (
+        leaf.value.flatten(2),
+        torch.randn(3, 2, 256, generator=generator),
+        torch.zeros(3, 2, 256),
+    )
+    copy, alive = torch.full_like(value, torch.nan), torch.zeros(1, 2, 1, dtype=torch.bool)
+    fused.descend(value, gradient, momentum, alive, torch.full((1, 2, 1), 0.1), (0.0, 0.9, True), copy=copy)
+    assert torch.equal(copy.double(), to_tf32(value))
+
+
+def test_weights_that_somebody_wrote_are_rounded_anew(generator):
+    slab = slab_of(STAGES["linear"], generator)
+    with arithmetic("tf32"):
+        run = fused.run_of(slab, torch.float32, Ways(fused=True))
+        run.cast()
+        slab.weight.value.mul_(1.7)
+        assert torch.equal(run.cast()[0].double(), to_tf32(slab.weight.value))
+
+
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_the_update_is_that_of_torch_and_the_stopped_stay_as_they_are(nesterov, generator):
     made = [torch.randn(2, 3, 5, generator=generator) for _ in range(3)]

@@ -66,6 +66,22 @@ def fits(stage: Stage, dtype: torch.dtype) -> bool:
 class FusedMatrices(Run):
     """Linear layers: all of them in one launch ahead, and a chunk of them in one back; what is kept is turned."""
 
+    def __init__(self, slab: Slab, dtype: torch.dtype, ways: Ways) -> None:
+        super().__init__(slab, dtype, ways)
+        self._seen = -1
+
+    def cast(self) -> Cast:
+        """Return weights and biases in the type of the products; the updates keep a copy that is rounded to TF32."""
+        value = self.slab.weight.value
+        if not _rounds(value) or self.dtype != torch.float32:
+            return super().cast()
+        if self.slab.rounded is None:
+            self.slab.rounded = torch.empty_like(value)
+        if self._seen != value._version:  # our kernels do not count; whoever else writes does
+            self.slab.rounded.copy_(rounded(value))
+            self._seen = value._version
+        return self.slab.rounded, self.slab.bias.value
+
     def last_of(self, outputs: Tensor) -> Tensor:
         """Return the outputs of the last layer as others have them."""
         return outputs[-1].transpose(1, 2).contiguous()
@@ -79,7 +95,7 @@ class FusedMatrices(Run):
     def samples(self, x: Tensor, start: int, stop: int, cast: Cast) -> tuple[Tensor, Tensor]:
         """Return the inputs and the outputs of some layers, ``[layers, members, width, batch]``."""
         both = x.new_empty(stop - start + 1, len(x), x.shape[2], x.shape[1])
-        both[0].copy_(x.transpose(1, 2))
+        both[0].copy_(rounded(x.transpose(1, 2)))
         self._ahead(x, both[1:], start, stop, cast, keep=True)
         return both[:-1], both[1:]
 
@@ -115,8 +131,14 @@ class FusedMatrices(Run):
 class FusedMaps(Run):
     """Convolutions: one launch a layer, activation and its derivative included; padding is never laid out."""
 
+    def cast(self) -> Cast:
+        """Return weights and biases in the type of the products."""
+        weights, biases = super().cast()
+        return rounded(weights), biases
+
     def advance(self, x: Tensor, start: int, stop: int, cast: Cast) -> Tensor:
         """Return the outputs of layer ``stop - 1`` for the inputs of layer `start`."""
+        x = rounded(x)
         for layer in range(start, stop):
             out = self.empty(x)
             self._convolve(x, cast[0][layer], cast[1][layer], x, out, back=False)
@@ -126,7 +148,7 @@ class FusedMaps(Run):
     def samples(self, x: Tensor, start: int, stop: int, cast: Cast) -> tuple[Tensor, Tensor]:
         """Return the inputs and the outputs of some layers, each in one tensor."""
         both = x.new_empty(stop - start + 1, *x.shape)
-        both[0].copy_(x)
+        both[0].copy_(rounded(x))
         for place in range(stop - start):
             layer = start + place
             self._convolve(both[place], cast[0][layer], cast[1][layer], x, both[place + 1], back=False)
@@ -138,6 +160,7 @@ class FusedMaps(Run):
         """Go back through some layers, fill their gradients, and return that of their input (unless `last`)."""
         before, found = torch.empty_like(outputs), torch.empty_like(grad)
         pointwise.unbend(grad, outputs[-1], before[-1], self.stage.activation)
+        before[-1].copy_(rounded(before[-1]))
         for place in reversed(range(1, len(outputs))):
             self._convolve(
                 before[place], weights[start + place], None, outputs[place - 1], before[place - 1], back=True
@@ -185,19 +208,22 @@ def descend(
     rule: tuple[float, float, bool],
     *,
     busy: Tensor | None = None,
+    copy: Tensor | None = None,
 ) -> None:
     """Do what `pointwise.descend` does, in one pass; values are ``[layers, members, entries]``.
 
     Args:
         busy: see `busy_of`; what lies off the masks is zero and stays so.
+        copy: gets the values, rounded to TF32.
     """
     layers, members, size = value.shape
     decay, inertia, nesterov = rule
     block, warps = _DESCEND
     _kernels().descend[(layers * members, -(-size // block))](
-        value, gradient, momentum, value if busy is None else busy, dead.view(-1).view(torch.uint8), rate.view(-1),
-        members, size, decay, inertia,
-        NESTEROV=nesterov, MASKED=busy is not None, GROUP=_GROUP, BLOCK=block, num_warps=warps, **_FUSION,
+        value, gradient, momentum, value if copy is None else copy, value if busy is None else busy,
+        dead.view(-1).view(torch.uint8), rate.view(-1), members, size, decay, inertia,
+        NESTEROV=nesterov, ROUNDED=copy is not None, MASKED=busy is not None, GROUP=_GROUP, BLOCK=block,
+        num_warps=warps, **_FUSION,
     )  # fmt: skip
 
 
@@ -244,6 +270,24 @@ def _ahead_sizes(x: Tensor) -> tuple[int, int, int]:
 def _shared(device: torch.device) -> int:
     """Return how many bytes a program may have inside a multiprocessor."""
     return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin"))  # noqa: B009 - untyped
+
+
+def rounded(tensor: Tensor) -> Tensor:
+    """Return float32 rounded to TF32, to nearest, where products are computed in that; else the tensor itself.
+
+    Example:
+        >>> from orthosparse.lab.training.devices import arithmetic
+        >>> with arithmetic("tf32"):
+        ...     rounded(torch.tensor([1.0, 1 + 2**-11, 1 + 2**-10 + 2**-12])).sub(1).mul(2**10).tolist()
+        [0.0, 1.0, 1.0]
+    """
+    if not _rounds(tensor):
+        return tensor
+    return ((tensor.contiguous().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+
+
+def _rounds(tensor: Tensor) -> bool:
+    return tensor.dtype == torch.float32 and _precision() == "tf32"
 
 
 def _precision() -> str:

@@ -32,11 +32,11 @@ class Run:
 
     def through(self, x: Tensor) -> Tensor:
         """Return the outputs of the last layer, and keep nothing."""
-        return self.advance(x, 0, len(self.stage.names), self._cast())
+        return self.advance(x, 0, len(self.stage.names), self.cast())
 
     def ahead(self, x: Tensor) -> tuple[Tensor, Any]:
         """Return the outputs of the last layer, and what the way back needs."""
-        cast = self._cast()
+        cast = self.cast()
         if not self.recompute:
             inputs, outputs = self.samples(x, 0, len(self.stage.names), cast)
             return self.last_of(outputs), (cast, inputs, outputs)
@@ -119,6 +119,6 @@ class Run:
         bend_(out.view(len(out), -1, self.stage.outputs), bias.unsqueeze(1), self.stage.activation)
         return out
 
-    def _cast(self) -> Cast:
+    def cast(self) -> Cast:
         """Return weights and biases in the type of the products: all layers in one cast, or none."""
         return self.slab.weight.value.to(self.dtype), self.slab.bias.value.to(self.dtype)

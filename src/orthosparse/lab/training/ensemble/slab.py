@@ -29,13 +29,18 @@ class Leaf:
 
 
 class Slab:
-    """The layers of a stage, ``[layers, members, out, taps * in]``, and their biases, ``[layers, members, out]``."""
+    """The layers of a stage, ``[layers, members, out, taps * in]``, and their biases, ``[layers, members, out]``.
+
+    Attributes:
+        rounded: the weights rounded to TF32, where a run has asked the updates for it; None elsewhere.
+    """
 
     def __init__(self, stage: Stage, members: int, dtype: torch.dtype, device: torch.device) -> None:
         self.stage = stage
         shape = (len(stage.names), members, stage.outputs, stage.fan_in)
         self.weight = _leaf(shape, dtype, device, torch.zeros(shape, dtype=torch.bool, device=device))
         self.bias = _leaf(shape[:3], dtype, device)
+        self.rounded: Tensor | None = None
         self._masked: list[set[str]] = [set() for _ in range(members)]
 
     @property

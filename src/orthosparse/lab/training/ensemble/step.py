@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from orthosparse.lab.training.ensemble import fused, pointwise
-from orthosparse.lab.training.ensemble.slab import Leaf
+from orthosparse.lab.training.ensemble.slab import Leaf, Slab
 from orthosparse.lab.training.ensemble.stages import as_rows
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.ways import Ways
@@ -63,20 +63,22 @@ class Step:
         ensemble, recipe = self.ensemble, self.ensemble.recipe
         dead = ~ensemble.records.alive
         rates = ensemble.rate * ensemble.records.alive
-        for leaf, decay, descend in self._updates:
+        for slab, leaf, decay, descend in self._updates:
             value, gradient, momentum = (each.flatten(2) for each in (leaf.value, leaf.gradient, leaf.momentum))
             rule = decay, recipe.momentum, recipe.nesterov
-            descend(value, gradient, momentum, dead.view(1, -1, 1), rates.view(1, -1, 1), rule)
+            # A run has this copy from its first step on.
+            own = {"copy": slab.rounded} if slab.rounded is not None and leaf is slab.weight else {}
+            descend(value, gradient, momentum, dead.view(1, -1, 1), rates.view(1, -1, 1), rule, **own)
 
 
-def _updates(ensemble: Ensemble, ways: Ways) -> Iterator[tuple[Leaf, float, Callable[..., None]]]:
+def _updates(ensemble: Ensemble, ways: Ways) -> Iterator[tuple[Slab, Leaf, float, Callable[..., None]]]:
     """Yield what is trained, its weight decay, and who takes the step: our kernel, where it may, in float32."""
     recipe = ensemble.recipe
     ours = fused.chosen(ways, ensemble.device) and ensemble.dtype == torch.float32
     for slab in ensemble.slabs:
         for leaf, decays in ((slab.weight, True), (slab.bias, recipe.decay_vectors)):
             descend = partial(fused.descend, busy=fused.busy_of(leaf)) if ours else pointwise.descend
-            yield leaf, recipe.weight_decay if decays else 0.0, descend
+            yield slab, leaf, recipe.weight_decay if decays else 0.0, descend
 
 
 def _losses(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
