@@ -15,7 +15,8 @@ def test_results_of_the_train_command_become_the_rows_of_their_experiments():
     rows, problems = read_text(COMMITTED)
     assert problems == []
     start = {"model": "resnet32", "data": "cifar10", "density": 0.1, "distribution": "erk"}
-    expected = [Training(**start, scheme="base"), Training(**start), Training(**start, scheme="base", dynamic="rigl")]
+    moving = [Training(**start, scheme="base", dynamic=name) for name in ("rigl", "set")]
+    expected = [Training(**start, scheme="base"), Training(**start), *moving]
     assert [row["key"] for row in rows] == [experiment.key() for experiment in expected]
     for row, line in zip(rows, LINES, strict=True):
         assert row["metrics"]["test_accuracy"] == line["test_accuracy"]
