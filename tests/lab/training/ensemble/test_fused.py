@@ -43,7 +43,14 @@ def compiled(name, dtype, warps, **constants):
     from triton.backends.compiler import GPUTarget
 
     kernel = getattr(kernels(), name)
-    own = {"b_ptr": dtype, "g_ptr": "fp32", "off_ptr": "u8", "busy_ptr": "u8", "dead_ptr": "u8", "norm_ptr": "fp32"}
+    own = {
+        "b_ptr": "fp32" if name == "weigh" else dtype,
+        "g_ptr": "fp32",
+        "off_ptr": "u8",
+        "busy_ptr": "u8",
+        "dead_ptr": "u8",
+        "norm_ptr": "fp32",
+    }
     kinds = {**dict.fromkeys(["rate_ptr", "value_ptr", "gradient_ptr", "momentum_ptr", "rounded_ptr"], "fp32"), **own}
     signature, values, attributes = {}, {}, {}
     for place, argument in enumerate(kernel.arg_names):
@@ -55,6 +62,7 @@ def compiled(name, dtype, warps, **constants):
             signature[argument] = "fp32" if argument in ("decay", "inertia") else "i32"
     source = triton.compiler.ASTSource(kernel, signature, values, attributes)
     options = {"num_warps": warps, "enable_fp_fusion": True}
+    options |= {"maxnreg": fused._REGISTERS} if name == "weigh" else {}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).metadata
 
 

@@ -29,6 +29,9 @@ _MAPS = {2: (128, 128, 64, 8, 3), 4: (128, 64, 64, 8, 3)}
 _MAPS_FEW = {2: (64, 128, 128, 4, 3), 4: (64, 64, 64, 4, 3)}
 _WEIGH, _WEIGH_TURNED = {2: (64, 8, 3), 4: (32, 8, 3)}, (16, 8, 4)
 _DESCEND, _GROUP = (1024, 4), 8
+_REGISTERS = (
+    128  # of a thread of 256: two programs then have room in a multiprocessor, and one loads while one computes
+)
 # Said at every launch: what Triton does by itself differs between its versions.
 _FUSION = {"enable_fp_fusion": True}
 
@@ -112,7 +115,6 @@ class FusedMatrices(Run):
             WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps, **_FUSION,
         )  # fmt: skip
         _weigh(self.slab, before, inputs, start, rows, turned=True)
-        self.slab.bias.gradient[start : start + layers] = before.sum(3)
         return found
 
     def measure(self) -> None:
@@ -235,7 +237,7 @@ def _kernels() -> Any:
 
 
 def _weigh(slab: Slab, before: Tensor, inputs: Tensor, start: int, rows: int, *, turned: bool = False) -> None:
-    """Fill the gradients of the weights of some layers, zero off the masks, and their norms."""
+    """Fill the gradients of the weights of some layers, zero off masks, and their norms; if `turned`, of biases too."""
     stage, leaf = slab.stage, slab.weight
     assert leaf.off is not None, "weights have masks"
     grid = stage.grid or Grid(1, 1, 1, 1)
@@ -244,9 +246,10 @@ def _weigh(slab: Slab, before: Tensor, inputs: Tensor, start: int, rows: int, *,
     squares = torch.empty(layers, members, taps, dtype=torch.float32, device=before.device)
     stop = start + layers
     _kernels().weigh[(taps, layers * members)](
-        before, inputs, leaf.off[start:stop].view(torch.uint8), leaf.gradient[start:stop], squares, rows,
+        before, inputs, leaf.off[start:stop].view(torch.uint8), leaf.gradient[start:stop],
+        slab.bias.gradient[start:stop], squares, rows,
         TURNED=turned, **_shape(grid), WIDTH=stage.outputs, ROWS=tile, PRECISION=_precision(), STAGES=stages,
-        num_warps=warps, **_FUSION,
+        num_warps=warps, maxnreg=_REGISTERS, **_FUSION,
     )  # fmt: skip
     torch.sqrt(squares.sum(2), out=leaf.norms[start:stop])
 

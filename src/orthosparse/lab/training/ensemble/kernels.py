@@ -184,6 +184,7 @@ def weigh(
     x_ptr,
     off_ptr,
     g_ptr,
+    b_ptr,
     norm_ptr,
     rows,
     TURNED: tl.constexpr,
@@ -197,13 +198,15 @@ def weigh(
 ):
     """Write the gradient of a tap of one layer of one member, zero off its mask, and the sum of its squares.
 
-    A linear layer is a convolution of maps of one pixel; samples and gradients may be TURNED then.
+    A linear layer is a convolution of maps of one pixel. Its samples and gradients may be TURNED; then the gradient of
+    its biases goes to `b_ptr`, by a product with ones.
     """
     tap, which = tl.program_id(0), tl.program_id(1).to(tl.int64)
     channel = tl.arange(0, WIDTH)
     z_ptr += which * rows * WIDTH
     x_ptr += which * rows * WIDTH
-    total = tl.zeros((WIDTH, WIDTH), tl.float32)
+    total, sums = tl.zeros((WIDTH, WIDTH), tl.float32), tl.zeros((WIDTH, 16), tl.float32)
+    ones = tl.full((ROWS, 16), 1.0, z_ptr.dtype.element_ty)
     for start in tl.range(0, rows, ROWS, num_stages=STAGES):
         row = start + tl.arange(0, ROWS)
         live = row < rows
@@ -216,6 +219,11 @@ def weigh(
         z = tl.load(z_ptrs, mask=live[None, :], other=0.0)
         x = tl.load(x_ptrs, mask=live[:, None], other=0.0)
         total = tl.dot(z, x, total, input_precision=PRECISION)
+        if TURNED:
+            sums = tl.dot(z, ones, sums, input_precision=PRECISION)
+    if TURNED:
+        # All columns are the same.
+        tl.store(b_ptr + which * WIDTH + channel, tl.sum(sums, axis=1) / 16)
     place = (which * WIDTH + channel[:, None]) * (SIDE * SIDE * WIDTH) + tap * WIDTH + channel[None, :]
     total = tl.where(tl.load(off_ptr + place) != 0, 0.0, total)
     tl.store(g_ptr + place, total)
