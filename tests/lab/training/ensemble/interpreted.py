@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from orthosparse.lab.training.devices import arithmetic
-from orthosparse.lab.training.ensemble import fused, pointwise
+from orthosparse.lab.training.ensemble import fused, launches, pointwise
 from orthosparse.lab.training.ensemble.plain import Run
 from orthosparse.lab.training.ensemble.slab import Slab
 from orthosparse.lab.training.ensemble.stages import Grid, Stage
@@ -99,7 +99,7 @@ def test_the_update_keeps_a_rounded_copy(generator):
         torch.zeros(3, 2, 256),
     )
     copy, alive = torch.full_like(value, torch.nan), torch.zeros(1, 2, 1, dtype=torch.bool)
-    fused.descend(value, gradient, momentum, alive, torch.full((1, 2, 1), 0.1), (0.0, 0.9, True), copy=copy)
+    launches.descend(value, gradient, momentum, alive, torch.full((1, 2, 1), 0.1), (0.0, 0.9, True), copy=copy)
     assert torch.equal(copy.double(), to_tf32(value))
 
 
@@ -118,7 +118,7 @@ def test_the_update_is_that_of_torch_and_the_stopped_stay_as_they_are(nesterov, 
     made[1][:, 1] = torch.nan
     dead, rate = torch.tensor([[[False], [True], [False]]]), torch.tensor([[[0.1], [0.0], [0.0]]])
     states = []
-    for step in (pointwise.descend, fused.descend):
+    for step in (pointwise.descend, launches.descend):
         value, gradient, momentum = (tensor.clone() for tensor in made)
         step(value, gradient, momentum, dead, rate, (1e-2, 0.9, nesterov))
         states.append((value, momentum[:, [0, 2]]))
@@ -130,12 +130,12 @@ def test_groups_that_are_off_their_mask_are_left_out_and_no_others(generator):
     leaf = slab_of(STAGES["linear"], generator).weight
     leaf.off[0, 1, 3, 8:16] = True
     leaf.value.masked_fill_(leaf.off, 0.0)
-    busy = fused.busy_of(leaf)
+    busy = launches.busy_of(leaf)
     assert not busy.view(3, 2, 16, 2)[0, 1, 3, 1]
     assert int(busy.sum()) > busy.numel() // 2
     gradient = torch.randn(leaf.value.shape, generator=generator).masked_fill_(leaf.off, 0.0)
     found = []
-    for step, own in ((pointwise.descend, {}), (fused.descend, {"busy": busy})):
+    for step, own in ((pointwise.descend, {}), (launches.descend, {"busy": busy})):
         value, momentum = leaf.value.clone(), torch.zeros_like(leaf.value)
         flat = (tensor.clone().flatten(2) for tensor in (value, gradient, momentum))
         value, slope, momentum = flat

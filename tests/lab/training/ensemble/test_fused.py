@@ -13,7 +13,7 @@ import torch
 
 from lab.training.ensemble.interpreted import check
 from orthosparse.lab.training.devices import arithmetic
-from orthosparse.lab.training.ensemble import fused
+from orthosparse.lab.training.ensemble import fused, launches
 from orthosparse.lab.training.ensemble.slab import Slab
 from orthosparse.lab.training.ensemble.stages import Grid, Stage
 from orthosparse.lab.training.ensemble.ways import Ways
@@ -62,7 +62,7 @@ def compiled(name, dtype, warps, **constants):
             signature[argument] = "fp32" if argument in ("decay", "inertia") else "i32"
     source = triton.compiler.ASTSource(kernel, signature, values, attributes)
     options = {"num_warps": warps, "enable_fp_fusion": True}
-    options |= {"maxnreg": fused._REGISTERS} if name == "weigh" else {}
+    options |= {"maxnreg": launches._REGISTERS} if name == "weigh" else {}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).metadata
 
 
@@ -72,27 +72,27 @@ def kernels():
 
 def everything():
     """Yield all that is launched on the paper's networks, in the sizes that are chosen there."""
-    for rows, warps, stages in (fused._LINEAR, fused._LINEAR_BACK, fused._LINEAR_FEW):
+    for rows, warps, stages in (launches._LINEAR, launches._LINEAR_BACK, launches._LINEAR_FEW):
         sizes = {"ROWS": rows, "STAGES": stages, "WIDTH": 128, "PRECISION": "tf32"}
         for keep in (False, True):
             yield "chain_ahead", "fp32", warps, {"KEEP": keep, **sizes}
         yield "chain_back", "fp32", warps, sizes if rows <= 32 else {**sizes, "ROWS": 32, "STAGES": 2}
     for width, dtype in ((2, "bf16"), (4, "fp32")):
-        for rows, columns, inner, warps, stages in (fused._MAPS[width], fused._MAPS_FEW[width]):
+        for rows, columns, inner, warps, stages in (launches._MAPS[width], launches._MAPS_FEW[width]):
             sizes = {"ROWS": rows, "COLUMNS": columns, "INNER": inner, "STAGES": stages, **MAPS}
             for back in (False, True):
                 yield "convolve", dtype, warps, {"BACK": back, "BENT": True, **sizes}
-        rows, warps, stages = fused._WEIGH[width]
+        rows, warps, stages = launches._WEIGH[width]
         yield "weigh", dtype, warps, {"TURNED": False, "ROWS": rows, "STAGES": stages, **MAPS}
-    rows, warps, stages = fused._WEIGH_TURNED
+    rows, warps, stages = launches._WEIGH_TURNED
     yield "weigh", "fp32", warps, {"TURNED": True, "ROWS": rows, "STAGES": stages, **ONE}
-    block, warps = fused._DESCEND
+    block, warps = launches._DESCEND
     for masked in (False, True):
         yield (
             "descend",
             "fp32",
             warps,
-            {"NESTEROV": True, "ROUNDED": masked, "MASKED": masked, "GROUP": fused._GROUP, "BLOCK": block},
+            {"NESTEROV": True, "ROUNDED": masked, "MASKED": masked, "GROUP": launches._GROUP, "BLOCK": block},
         )
 
 

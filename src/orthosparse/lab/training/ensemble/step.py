@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from orthosparse.lab.training.ensemble import fused, pointwise
+from orthosparse.lab.training.ensemble import fused, launches, pointwise
 from orthosparse.lab.training.ensemble.slab import Leaf, Slab
 from orthosparse.lab.training.ensemble.stages import as_rows
 from orthosparse.lab.training.ensemble.state import Ensemble
@@ -77,7 +77,7 @@ def _updates(ensemble: Ensemble, ways: Ways) -> Iterator[tuple[Slab, Leaf, float
     ours = fused.chosen(ways, ensemble.device) and ensemble.dtype == torch.float32
     for slab in ensemble.slabs:
         for leaf, decays in ((slab.weight, True), (slab.bias, recipe.decay_vectors)):
-            descend = partial(fused.descend, busy=fused.busy_of(leaf)) if ours else pointwise.descend
+            descend = partial(launches.descend, busy=launches.busy_of(leaf)) if ours else pointwise.descend
             yield slab, leaf, recipe.weight_decay if decays else 0.0, descend
 
 
