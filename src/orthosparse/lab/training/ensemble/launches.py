@@ -26,7 +26,7 @@ _FUSION = {"enable_fp_fusion": True}
 
 
 def chain_ahead(x: Tensor, weights: Tensor, biases: Tensor, out: Tensor, layers: int, *, keep: bool) -> None:
-    """Take samples ``[members, rows, width]`` through linear layers; write all outputs, turned (`keep`), or the last."""
+    """Take samples ``[members, rows, width]`` through linear layers; write all outputs, turned (`keep`), or one."""
     members, rows, width = x.shape
     tile, warps, stages = _ahead_sizes(x)
     _kernels().chain_ahead[(-(-rows // tile), members)](
