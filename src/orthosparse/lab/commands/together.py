@@ -1,6 +1,7 @@
 """`orthosparse together`: networks of one shape from many starts and seeds, trained as one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Annotated, Any
@@ -52,9 +53,6 @@ def together(
       orthosparse together --model cnn1000 --data cifar10 --root data --precision bf16 --depth 300
       orthosparse together --data digits --depth 100 --width 32 --epochs 10 --lr 0.01
     """
-    import os
-
-    from orthosparse.lab.training.devices import launch
     from orthosparse.lab.training.ensemble import train_ensemble
 
     shape = {name: value for name, value in {"depth": depth, "width": width}.items() if value is not None}
@@ -64,17 +62,9 @@ def together(
     configs = {text: _config(text, density, model, data, changes, shape, activation) for text in asked}
     numbers = whole_numbers(seeds)
     folder = out or Path("runs") / f"together-{model}-{data}-{density:g}"
-    cuda = launch(device=device).device.type == "cuda"
-    ended = train_ensemble(
-        [(config, seed) for config in configs.values() for seed in numbers],
-        root=root,
-        out=folder,
-        resume=resume,
-        curve=True,
-        workers=(os.cpu_count() or 1) if cuda else 1,  # a GPU would wait for the starts
-        progress=None if json else _told(),
-        device=device,
-    )
+    members = [(config, seed) for config in configs.values() for seed in numbers]
+    with _shown(quiet=json) as tell:
+        ended = train_ensemble(members, root=root, out=folder, resume=resume, curve=True, progress=tell, device=device)
     groups = [ended[place : place + len(numbers)] for place in range(0, len(ended), len(numbers))]
     _write(folder / ROWS, ended)
     if json:
@@ -113,25 +103,20 @@ def _config(
     return TrainConfig(model, data, recipe, activation, shape, density, distribution, scheme, options=own)
 
 
-def _told() -> Any:
-    """Return a function that is told how far it is, and shows it: a bar in a terminal, nothing in a log."""
+@contextmanager
+def _shown(*, quiet: bool) -> Iterator[Any]:
+    """Yield a function that is told how far it is, and shows it: a bar in a terminal; None in a log."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    if not console.is_terminal:
-        return None
+    if quiet or not console.is_terminal:
+        yield None
+        return
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True)
-    task = bar.add_task("", total=1.0)
-    bar.start()
-
-    def tell(fraction: float, words: str) -> None:
-        bar.update(task, completed=fraction, description=words)
-        if fraction >= 1:
-            bar.stop()
-
-    return tell
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda fraction, words: bar.update(task, completed=fraction, description=words)
 
 
 def _write(path: Path, ended: Sequence[Any]) -> None:

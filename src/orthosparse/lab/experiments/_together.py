@@ -1,11 +1,9 @@
 """Trainings of one shape as one run, and the metrics that each would have given alone."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orthosparse.lab.experiments._clock import resolved
 from orthosparse.lab.experiments._experiment import Experiment, Progress
 from orthosparse.lab.experiments.training import Training
 
@@ -45,14 +43,12 @@ def run_together(
     from orthosparse.lab.training.ensemble import train_ensemble
 
     members = [(training.config(), seed) for training, seed in trainings]
-    workers = (os.cpu_count() or 1) if resolved(device).type == "cuda" else 1  # a GPU would wait for the starts
     ended = train_ensemble(
         members,
         root=root,
         out=out,
         resume=out is not None,
         curve=True,
-        workers=workers,
         progress=progress,
         device=device,
     )

@@ -91,6 +91,19 @@ def test_in_tf32_all_factors_are_rounded_to_nearest(generator):
     torch.testing.assert_close(slab.rounded.double(), weights, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0x7FC00000, -1])
+def test_rounding_hides_nothing_that_is_not_a_number(bits, generator):
+    slab = slab_of(STAGES["linear"], generator)
+    x = torch.randn(2, 5, 16, generator=generator)
+    x[0, 2, 3] = torch.tensor(bits, dtype=torch.int32).view(torch.float32)
+    with arithmetic("tf32"):
+        assert launches.rounded(x).isnan().sum() == 1
+        found = passed(fused.run_of(slab, torch.float32, Ways(fused=True)), x, torch.ones(2, 5, 16), first=False)
+    assert found[0][0, 2].isnan().all()
+    assert found[0].isnan().sum() == 16
+    assert found[4].isnan().any(0).tolist() == [True, False], "the norms tell whose it is"
+
+
 def test_the_update_keeps_a_rounded_copy(generator):
     leaf = slab_of(STAGES["linear"], generator).weight
     value, gradient, momentum = (

@@ -50,7 +50,15 @@ def fits(stage: Stage, dtype: torch.dtype) -> bool:
     return square and not strided and stage.activation == "tanh" and dtype in (torch.float32, torch.bfloat16)
 
 
-class FusedMatrices(Run):
+class _Fused(Run):
+    """A run whose gradients of weights are masked, and their norms taken, as they are made."""
+
+    def measure(self) -> None:
+        """Take the norms of the gradients of biases."""
+        torch.linalg.vector_norm(self.slab.bias.gradient, dim=2, out=self.slab.bias.norms)
+
+
+class FusedMatrices(_Fused):
     """Linear layers: all of them in one launch ahead, and a chunk of them in one back; what is kept is turned."""
 
     def __init__(self, slab: Slab, dtype: torch.dtype, ways: Ways) -> None:
@@ -95,12 +103,8 @@ class FusedMatrices(Run):
         launches.weigh(self.slab, before, inputs, start, grad.shape[1], turned=True)
         return found
 
-    def measure(self) -> None:
-        """Take the norms of the gradients of biases; those of weights are taken, and masked, as they are made."""
-        torch.linalg.vector_norm(self.slab.bias.gradient, dim=2, out=self.slab.bias.norms)
 
-
-class FusedMaps(Run):
+class FusedMaps(_Fused):
     """Convolutions: one launch a layer, activation and its derivative included; padding is never laid out."""
 
     def __init__(self, slab: Slab, dtype: torch.dtype, ways: Ways) -> None:
@@ -146,7 +150,3 @@ class FusedMaps(Run):
         launches.weigh(self.slab, before, inputs, start, grad.shape[1] * self.grid.height * self.grid.width)
         self.sum_up(before, start)
         return found
-
-    def measure(self) -> None:
-        """Take the norms of the gradients of biases; those of weights are taken, and masked, as they are made."""
-        torch.linalg.vector_norm(self.slab.bias.gradient, dim=2, out=self.slab.bias.norms)

@@ -30,9 +30,13 @@ def _tanh(z):
 
 @triton.jit
 def _rounded(x, PRECISION: tl.constexpr):
-    """Round to what a product reads, to nearest and away from zero between two."""
+    """Round to what a product reads, to nearest and away from zero between two.
+
+    What is not a number is left alone: a GPU writes it as 0x7fffffff, and the sum would make a zero of it.
+    """
     if PRECISION == "tf32" and x.dtype == tl.float32:
-        x = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        near = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        x = tl.where(x == x, near, x)
     return x
 
 

@@ -150,7 +150,8 @@ def rounded(tensor: Tensor) -> Tensor:
     """
     if not rounds(tensor):
         return tensor
-    return ((tensor.contiguous().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+    near = ((tensor.contiguous().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+    return torch.where(tensor.isnan(), tensor, near)  # of some that are no numbers, the sum would make zeros
 
 
 def rounds(tensor: Tensor) -> bool:

@@ -1,5 +1,6 @@
 """Many runs of one shape at once, from settings to result rows, killed and resumed as often as it happens."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -42,7 +43,7 @@ def train_ensemble(
     ways: Ways | None = None,
     graph: bool | None = None,
     curve: bool = False,
-    workers: int = 1,
+    workers: int | None = None,
     progress: Progress | None = None,
     device: str = "auto",
 ) -> list[Ended]:
@@ -59,7 +60,8 @@ def train_ensemble(
         ways: how the numbers are computed.
         graph: see `Step`.
         curve: test after every epoch too; the metrics of an epoch then have ``test_accuracy``.
-        workers: processes that make starts ahead, see `make_ahead`; only with a folder.
+        workers: processes that make starts ahead, see `make_ahead`, only with a folder; None is one for each processor
+            where there is a GPU, which would wait for them, and none elsewhere.
         progress: told how far it is.
         device: auto, cpu, cuda or cuda:INDEX.
 
@@ -88,6 +90,7 @@ def train_ensemble(
     data = load(config.data, root, device=fabric.device, validation=config.validation)
     places = [None if folder is None else folder / "starts" / f"{place:03d}" for place in range(len(members))]
     tell = progress or _silent
+    workers = (os.cpu_count() or 1 if fabric.device.type == "cuda" else 1) if workers is None else workers
     if folder is not None and workers > 1:
         tell(0.0, f"starts in {workers} processes")
         make_ahead(members, [place for place in places if place is not None], root, fabric.device, workers)
