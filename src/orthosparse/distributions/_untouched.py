@@ -21,9 +21,9 @@ def untouched(model: nn.Module) -> Iterator[None]:
     attributes = [dict(vars(module)) for module in modules]
     buffers = [dict(module._buffers) for module in modules]
     places = _accelerators(model)
-    kind = places[0].type if places else None
+    kind = {"device_type": places[0].type} if places else {}
     try:
-        with torch.random.fork_rng([place.index for place in places], device_type=kind), torch.enable_grad():
+        with torch.random.fork_rng([place.index for place in places], **kind), torch.enable_grad():
             for module in modules:
                 vars(module).pop("_compiled_call_impl", None)  # compiled graphs cannot be differentiated twice
             yield
