@@ -9,6 +9,7 @@ are small ones: only that everything runs can be seen there.
 """
 
 import argparse
+import gc
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -100,6 +101,7 @@ def gigabytes(device: torch.device) -> float | None:
 def fresh(device: torch.device) -> None:
     """Give back the memory of what was timed before."""
     if device.type == "cuda":
+        gc.collect()  # graphs and what they refer to hold on to each other
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 

@@ -14,6 +14,7 @@ import torch
 from lab.training.ensemble.interpreted import check
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.ensemble import fused, launches
+from orthosparse.lab.training.ensemble.plain import Run
 from orthosparse.lab.training.ensemble.slab import Slab
 from orthosparse.lab.training.ensemble.stages import Grid, Stage
 from orthosparse.lab.training.ensemble.ways import Ways
@@ -136,6 +137,21 @@ def test_layers_that_do_not_fit_are_left_to_torch():
     assert not fused.fits(fitting, torch.float64)
     for change in ({"inputs": 60, "outputs": 60}, {"inputs": 32}, {"activation": "relu"}, {"grid": Grid(8, 8, 3, 2)}):
         assert not fused.fits(SimpleNamespace(**{**vars(fitting), **change}), torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("grid", "dtype", "asked", "kind"),
+    [
+        (None, torch.float32, None, fused.FusedMatrices),
+        (Grid(4, 4, 3, 1), torch.bfloat16, None, fused.FusedMaps),
+        (Grid(4, 4, 3, 1), torch.float32, None, Run),  # torch's own are faster there
+        (Grid(4, 4, 3, 1), torch.float32, True, fused.FusedMaps),
+    ],
+)
+def test_by_default_the_faster_kernels_are_taken(monkeypatch, grid, dtype, asked, kind):
+    monkeypatch.setattr(fused, "chosen", lambda ways, device: True)
+    slab = Slab(Stage(("a", "b"), 16, 16, grid, activation="tanh"), 1, torch.float32, CPU)
+    assert type(fused.run_of(slab, dtype, Ways(fused=asked))) is kind
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a GPU where there is none")

@@ -141,9 +141,12 @@ def test_a_member_that_diverges_later_keeps_the_epochs_it_finished(deep):
     assert len(ended.epochs) == alone.value.epoch >= 1
 
 
-def test_a_start_that_cannot_be_made_costs_no_other(deep):
+def test_a_start_that_cannot_be_made_costs_no_other_and_is_reported_at_once(deep, caplog):
     members = [(deep(density=0.0001), 1), (deep(density=0.3), 2)]
-    failed, other = train_ensemble(members, device="cpu")
+    told = []
+    failed, other = train_ensemble(members, device="cpu", progress=lambda *_: told.append(len(caplog.records)))
+    assert "seed 1, has no start and will not be trained: ValueError: density" in caplog.messages[0]
+    assert told[1] == len(caplog.messages) == 1
     assert failed.row is None
     assert "density: expected at least" in str(failed.error)
     alone = train(members[1][0], seed=2, device="cpu")

@@ -22,7 +22,8 @@ _WIDTHS = (16, 32, 64, 128)
 
 def run_of(slab: Slab, dtype: torch.dtype, ways: Ways) -> Run:
     """Return the run of a slab by our kernels, where it fits them and `ways` has them; else the plain one."""
-    if not chosen(ways, slab.weight.value.device) or not fits(slab.stage, dtype):
+    slow = ways.fused is None and slab.stage.grid is not None and dtype != torch.bfloat16
+    if not chosen(ways, slab.weight.value.device) or not fits(slab.stage, dtype) or slow:
         return Run(slab, dtype, ways)
     kind = FusedMatrices if slab.stage.grid is None else FusedMaps
     return kind(slab, dtype, ways)

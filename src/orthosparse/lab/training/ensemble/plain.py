@@ -24,9 +24,8 @@ class Run:
 
     def __init__(self, slab: Slab, dtype: torch.dtype, ways: Ways) -> None:
         self.slab, self.stage, self.dtype, self.recompute = slab, slab.stage, dtype, ways.recompute
-        self.product: Product = (
-            Matrices(slab.stage) if slab.stage.grid is None else PRODUCTS[ways.convolution](slab.stage)
-        )
+        convolution = ways.convolution or ("native" if slab.weight.value.is_cuda else "gather")
+        self.product: Product = Matrices(slab.stage) if slab.stage.grid is None else PRODUCTS[convolution](slab.stage)
         layers = len(slab.stage.names)
         self.chunks = [(start, min(start + _CHUNK, layers)) for start in range(0, layers, _CHUNK)]
 

@@ -1,5 +1,6 @@
 """Many runs of one shape at once, from settings to result rows, killed and resumed as often as it happens."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -29,6 +30,7 @@ from orthosparse.lab.training.ensemble.ways import Ways
 from orthosparse.lab.training.saving import check_same
 
 Progress = Callable[[float, str], None]
+_log = logging.getLogger(__name__)
 _PAUSE = 0.5  # seconds between two reports
 
 
@@ -143,7 +145,11 @@ def _made(
     """Yield the start of every member, one at a time: together they need as much memory as the ensemble."""
     for number, ((config, seed), place) in enumerate(zip(members, places, strict=True), start=1):
         progress(0.0, f"start {number} of {len(members)}")
-        yield start_of(config, seed, data, fabric.device, place)
+        start = start_of(config, seed, data, fabric.device, place)
+        if start.problem is not None:
+            label = " ".join(filter(None, (config.model, config.distribution, config.scheme)))
+            _log.warning("%s, seed %d, has no start and will not be trained: %s", label, seed, start.problem)
+        yield start
 
 
 def _settle(ensemble: Ensemble, *, members: Members, data: Dataset, fabric: Fabric) -> None:

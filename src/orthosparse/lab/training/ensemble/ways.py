@@ -11,15 +11,17 @@ class Ways:
     """How the same numbers are computed.
 
     Attributes:
-        convolution: ``gather``, one batched product, or ``native``, torch's own kernels one member after the other.
+        convolution: ``gather``, one batched product, or ``native``, torch's own kernels one member after the other;
+            None is the faster one, ``native`` on a GPU.
         recompute: keep the samples at every 50th layer alone, and compute those between them again when going back.
         fused: have the kernels of `fused` take the layers that fit them; None does so on a GPU where Triton is
-            installed. False has torch's own take all.
+            installed, but leaves convolutions that are not in bfloat16 to torch. False has torch's own take all.
     """
 
-    convolution: str = "gather"
+    convolution: str | None = None
     recompute: bool = False
     fused: bool | None = None
 
     def __post_init__(self) -> None:
-        lookup(PRODUCTS, self.convolution, "convolution")
+        if self.convolution is not None:
+            lookup(PRODUCTS, self.convolution, "convolution")
