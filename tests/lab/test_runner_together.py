@@ -95,6 +95,7 @@ def test_a_member_without_a_start_fails_alone(store):
     assert len(summary.done) == 2
     (failed,) = summary.failed
     assert "density: expected at least" in failed.error
+    assert [row["metrics"]["together"] for row in store.rows()] == [2, 2]  # it had no part in their time
 
 
 def test_a_bundle_that_fails_as_a_whole_keeps_its_folder(store):

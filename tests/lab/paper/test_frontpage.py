@@ -134,8 +134,9 @@ def test_runs_that_trained_together_share_their_time():
     ((_, _, before, *_),) = lines_of(frontpage.table(alone))
     for row in alone:
         row["metrics"]["together"], row["wall_s"] = 12, 12 * row["wall_s"]
-    ((_, _, time, *_),) = lines_of(frontpage.table(alone))
+    ((_, command, time, *_),) = lines_of(frontpage.table(alone))
     assert time == f"{before}, 12 at once"
+    assert command.endswith("--seeds 1 --together 12`")
 
 
 def test_counts_of_parameters_are_told_by_the_first_network_and_the_worst_difference():

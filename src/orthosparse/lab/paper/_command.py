@@ -23,7 +23,8 @@ def command_of(name: str, item: ModuleType, rows: Sequence[Row]) -> str:
     seeds = sorted({row["seed"] for row in rows})
     if seeds != sorted(item.SEEDS):
         words += ["--seeds", ",".join(map(str, seeds))]
-    return shlex.join([*words, *_epochs(every, rows)])
+    most = max((row["metrics"].get("together", 1) for row in rows), default=1)
+    return shlex.join([*words, *_epochs(every, rows), *(["--together", str(most)] if most > 1 else [])])
 
 
 def _filters(every: list[Experiment], wanted: list[Experiment]) -> list[str]:
