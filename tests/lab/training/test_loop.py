@@ -185,3 +185,17 @@ def test_masks_move_and_keep_their_counts(assembled, dynamic):
 def test_a_graph_without_a_gpu_is_refused(assembled):
     with pytest.raises(ValueError, match="graph: expected a single GPU"):
         fit(assembled(), graph=True)
+
+
+def test_one_network_after_another_is_compiled(assembled, monkeypatch):
+    graphs, compile_ = [], torch.compile
+
+    def counting(graph, inputs):
+        graphs.append(inputs)
+        return graph
+
+    monkeypatch.setattr(torch, "compile", lambda network, **how: compile_(network, backend=counting, **how))
+    with torch._dynamo.config.patch(recompile_limit=2):  # networks that torch compiles before it gives up
+        for _ in range(4):
+            fit(assembled(epochs=1), compiled=True)
+    assert len(graphs) == 4

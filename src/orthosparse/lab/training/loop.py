@@ -48,6 +48,8 @@ def fit(
         finally:
             for callback in callbacks:
                 callback.on_end(state)
+            if compiled:
+                torch.compiler.reset()  # torch compiles eight networks with masks, and runs any more as they are
 
 
 def _epoch(state: State, stepper: Stepper, callbacks: Sequence[Callback]) -> None:
