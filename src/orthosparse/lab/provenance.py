@@ -55,6 +55,8 @@ def _git(*arguments: str, folder: Path) -> str | None:
 
 
 def _version(name: str) -> str | None:
+    if name == "torch":
+        return str(torch.__version__)  # with what it was built for, which its package may leave out
     try:
         return version(name)
     except PackageNotFoundError:

@@ -37,6 +37,7 @@ def test_a_local_cluster_loses_a_worker_and_every_pair_still_has_one_row(toys, t
     summary = run(pairs, store, engine, perform=sweep_toys.perform)
     killer.join()
     assert not ray.is_initialized(), "the cluster was left running"
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "Ray's own handler was left"
 
     assert sorted(row["fields"]["name"] for row in store.rows()) == list("abcde")
     assert [outcome.error for outcome in summary.failed] == ["ValueError: no luck"]

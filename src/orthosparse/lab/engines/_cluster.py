@@ -2,9 +2,11 @@
 
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +33,7 @@ def connected(address: str | None, jobs: int | None, *, patience: float = PATIEN
         return
     # Ray logs how it starts, and hands on what its workers print: neither belongs into a display of progress.
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    handler = signal.getsignal(signal.SIGTERM)  # Ray replaces it, and leaves its own behind
     if address is None:
         # Its usage statistics would go over the net, and want an answer first.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -43,6 +46,8 @@ def connected(address: str | None, jobs: int | None, *, patience: float = PATIEN
         yield ray
     finally:
         ray.shutdown()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _check_answers(address: str, patience: float) -> None:
