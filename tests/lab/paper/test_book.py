@@ -34,6 +34,26 @@ def test_the_right_number_of_epochs_comes_first():
     assert Book(rows).accuracy(EXPERIMENT).values == pytest.approx([90])
 
 
+def test_in_a_comparison_all_have_the_epochs_that_most_of_them_have():
+    schemes = ("base", "ai", "eoi")
+    asked, short = (
+        [Training("resnet32", "cifar10", 0.1, scheme=scheme, epochs=epochs) for scheme in schemes]
+        for epochs in (None, 20)
+    )
+    rows = [row_of(asked[0], test_accuracy=0.9), row_of(asked[2], test_accuracy=0.95)]
+    book = Book(rows).level(asked)
+    assert [book.accuracy(each).note for each in asked] == ["", "", ""]
+    rows += [row_of(each, test_accuracy=0.5) for each in short[:2]]
+    book = Book(rows).level(asked)  # two of each: the longer ones, and one that cannot be compared
+    assert [book.accuracy(each).short for each in asked] == ["", "20 epochs instead of 200", ""]
+    rows += [row_of(short[2], test_accuracy=0.6)]
+    book = Book(rows).level(asked)
+    assert [book.accuracy(each).values for each in asked] == [[50.0], [50.0], [60.0]]
+    assert book.accuracy(asked[2]).note == "20 epochs instead of 200; 95.00 after 200"
+    assert book.accuracy(asked[1]).note == "20 epochs instead of 200"
+    assert Book(rows).accuracy(asked[2]).values == [95.0]
+
+
 def test_other_experiments_are_no_stand_in():
     others = [Training("resnet32", "cifar10", 0.05), Training("resnet32", "cifar10", 0.1, lr=0.01, epochs=20)]
     others.append(Training("resnet32", "cifar10", 0.1, scheme="base"))

@@ -1,5 +1,7 @@
 """Ranks by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from lab.paper.rows import row_of
@@ -8,14 +10,14 @@ from orthosparse.lab.paper import ranks
 STARTS = ("base", "ai", "eoi")
 
 
-def rows_of(means):
+def rows_of(means, **changes):
     """Rows of ResNet32: a test accuracy for each (distribution, scheme)."""
     found = {
         (each.distribution, each.scheme): each
         for each in ranks.experiments()
         if (each.model, each.data) == ("resnet32", "cifar10")
     }
-    return [row_of(found[place], test_accuracy=mean) for place, mean in means.items()]
+    return [row_of(replace(found[place], **changes), test_accuracy=mean) for place, mean in means.items()]
 
 
 def column_of(rendered):
@@ -33,7 +35,7 @@ def test_a_distribution_counts_once_all_starts_have_a_row():
     rendered = ranks.render(rows_of(means))
     assert [cell.ours for cell in column_of(rendered)] == [(3.0, None), (2.0, None), (1.0, None)]
     assert column_of(rendered)[0].note == "1 of 5 distributions"
-    assert rendered.notes == ["ResNet32: EOI is ahead of Base, mean rank 1.00 against 3.00 over 1 distributions."]
+    assert rendered.notes == ["ResNet32: EOI is ahead of Base, mean rank 1.00 against 3.00 (1 of 5 distributions)."]
 
 
 def test_it_says_so_when_eoi_is_not_ahead():
@@ -41,3 +43,15 @@ def test_it_says_so_when_eoi_is_not_ahead():
     assert [cell.ours[0] for cell in column_of(rendered)] == [1.5, 3.0, 1.5]
     assert "EOI is not ahead of Base" in rendered.notes[0]
     assert "not measured" in ranks.render([]).notes[0]
+
+
+def test_long_trainings_are_ranked_among_themselves_and_short_ones_too():
+    long = rows_of({("erk", "base"): 0.95, ("erk", "eoi"): 0.96})
+    short = {("erk", "ai"): 0.9, **{("snip", start): 0.8 + place / 100 for place, start in enumerate(STARTS)}}
+    rendered = ranks.render([*long, *rows_of(short, epochs=20)])
+    assert column_of(rendered)[2].ours == (1.0, None)  # of SNIP alone
+    assert column_of(rendered)[2].note == "1 of 5 distributions; 20 epochs instead of 200"
+    whole = {**short, ("erk", "base"): 0.91, ("erk", "eoi"): 0.89}
+    rendered = ranks.render([*long, *rows_of(whole, epochs=20)])
+    assert [cell.ours[0] for cell in column_of(rendered)] == [2.0, 2.0, 2.0]  # ERK 1 2 3, SNIP 3 2 1
+    assert rendered.notes[0].endswith("(2 of 5 distributions; 20 epochs instead of 200).")

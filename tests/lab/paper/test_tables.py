@@ -53,6 +53,18 @@ def test_ties_share_the_mark_dense_lines_have_none_and_nothing_is_best_alone():
     assert [cells[0].our_mark for cells in lowest.cells] == ["column", "column", "", ""]
 
 
+def test_short_trainings_are_compared_among_themselves():
+    asked = [Line(key, (key,), block="x") for key in "abcd"]
+    found = {
+        "a": Measured([9.0]),
+        "b": Measured([8.0]),
+        "c": Measured([5.0], short="2 epochs"),
+        "d": Measured([6.0], short="2 epochs"),
+    }
+    table = table_of("title", [Column("k", "k")], asked, lambda line, column: found[line.key])
+    assert [cells[0].our_mark for cells in table.cells] == ["column", "", "", "column"]
+
+
 def test_a_cell_that_does_not_exist_keeps_the_papers_number():
     table = table_of("title", [COLUMN], lines(), lambda line, column: None, item="contemporary")
     cell = table.cells[0][0]

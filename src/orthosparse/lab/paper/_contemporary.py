@@ -5,8 +5,8 @@ from functools import partial
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._names import DENSE, column, lines
-from orthosparse.lab.paper._rendered import Column, Line, Measured, Table
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._rendered import Column, Line, Table
+from orthosparse.lab.paper._tables import accuracies, table_of
 from orthosparse.lab.paper._trainings import grid, start_of, tiny
 
 LINES = [*lines(), *DENSE]
@@ -32,11 +32,7 @@ def experiments(columns: list[Column], density: float, *, smoke: bool) -> list[E
 
 def table(book: Book, title: str, columns: list[Column], density: float, *, item: str, smoke: bool) -> Table:
     """Return the accuracies next to the paper's."""
-
-    def measure(line: Line, place: Column) -> Measured | None:
-        experiment = choose(line, place, density=density, smoke=smoke)
-        return None if experiment is None else book.accuracy(experiment)
-
+    measure = accuracies(book, columns, LINES, partial(choose, density=density, smoke=smoke))
     return table_of(title, columns, LINES, measure, item=item)
 
 

@@ -15,11 +15,13 @@ class Measured:
     Attributes:
         note: what sets these runs apart from the paper's, such as fewer epochs.
         rows: where they come from, if each has a row of its own.
+        short: the part of the note that says how short the runs are: others are not compared with them.
     """
 
     values: Sequence[float] = ()
     note: str = ""
     rows: Sequence[dict[str, Any]] = ()
+    short: str = ""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Cell:
     Attributes:
         exists: False where there is no such combination.
         paper_mark, our_mark: ``block`` for the best of its block, ``column`` for the best sparse one of its column too.
+        short: see `Measured`.
     """
 
     paper: Number | None = None
@@ -39,6 +42,7 @@ class Cell:
     paper_mark: str = ""
     our_mark: str = ""
     rows: Sequence[dict[str, Any]] = ()
+    short: str = ""
 
     @property
     def difference(self) -> float | None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any
 
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._rendered import Cell, Column, Line, Measured, Number, Table
 from orthosparse.lab.paper.numbers import number
 
@@ -45,6 +47,22 @@ def table_of(
     )
 
 
+def accuracies(
+    book: Book, columns: Sequence[Column], lines: Sequence[Line], choose: Callable[[Line, Column], Experiment | None]
+) -> Measure:
+    """Return what measures the test accuracy of the training that `choose` has for a cell, columns at equal epochs."""
+    books = {
+        column.key: book.level(found for line in lines if (found := choose(line, column)) is not None)
+        for column in columns
+    }
+
+    def measure(line: Line, column: Column) -> Measured | None:
+        experiment = choose(line, column)
+        return None if experiment is None else books[column.key].accuracy(experiment)
+
+    return measure
+
+
 def summary(values: Sequence[float]) -> Number | None:
     """Return mean and sample deviation; one value has no deviation, no value no mean.
 
@@ -61,21 +79,27 @@ def _cell(measured: Measured | None, line: Line, column: Column, item: str | Non
     paper = None if item is None else number(item, line.key, column.key)
     if measured is None:
         return Cell(paper, exists=False)
-    return Cell(paper, summary(measured.values), len(measured.values), measured.note, rows=measured.rows)
+    found = summary(measured.values)
+    return Cell(paper, found, len(measured.values), measured.note, rows=measured.rows, short=measured.short)
 
 
 def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Callable[..., Any]) -> None:
-    """Mark the best of each block, and the best of the column, as the paper does; ties are all marked."""
+    """Mark the best of each block, and the best of the column, as the paper does; ties are all marked.
+
+    Ours that trained for fewer epochs are compared among themselves.
+    """
     for side in ("paper", "ours"):
         means = {}
         for place, line in enumerate(lines):
             value = getattr(cells[place][index], side)
             if line.ranked and value is not None:
                 means[place] = round(value[0], 2)
+        lengths = {place: cells[place][index].short if side == "ours" else "" for place in means}
         for place, mean in means.items():
-            block = [other for where, other in means.items() if lines[where].block == lines[place].block]
+            alike = {where: other for where, other in means.items() if lengths[where] == lengths[place]}
+            block = [other for where, other in alike.items() if lines[where].block == lines[place].block]
             if len(block) < 2 or mean != better(block):  # nothing is best alone
                 continue
-            mark = "column" if mean == better(means.values()) else "block"
+            mark = "column" if mean == better(alike.values()) else "block"
             cell = cells[place][index]
             cells[place][index] = replace(cell, paper_mark=mark) if side == "paper" else replace(cell, our_mark=mark)

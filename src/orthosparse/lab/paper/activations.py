@@ -7,8 +7,8 @@ from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper import _contemporary
 from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._names import ACTIVATIONS, MODELS, SEEDS, lines
-from orthosparse.lab.paper._rendered import Column, Line, Measured, Rendered
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._rendered import Column, Line, Rendered
+from orthosparse.lab.paper._tables import accuracies, table_of
 from orthosparse.lab.paper._trainings import grid, start_of, tiny
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
@@ -34,12 +34,7 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the table of accuracies."""
-    book = Book(rows)
-
-    def measure(line: Line, column: Column) -> Measured | None:
-        experiment = _choose(line, column, smoke=smoke)
-        return None if experiment is None else book.accuracy(experiment)
-
+    measure = accuracies(Book(rows), _COLUMNS, _LINES, partial(_choose, smoke=smoke))
     table = table_of(TITLE, _COLUMNS, _LINES, measure, item="activations")
     return Rendered(tables=[table], notes=[*_NOTES, *_contemporary.NOTES])
 

@@ -36,7 +36,8 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the accuracies, and loss and validation accuracy of the first epochs."""
-    book, found = Book(rows), _all(smoke)
+    found = _all(smoke)
+    book = Book(rows).level(found.values())
 
     def measure(line: Line, place: Column) -> Measured:
         del place  # one network

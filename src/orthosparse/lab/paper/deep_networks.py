@@ -7,8 +7,8 @@ from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._curves import ROLES, counted, drawn
 from orthosparse.lab.paper._names import INITS, METHODS, SEEDS, column, lines
-from orthosparse.lab.paper._rendered import Column, Figure, Line, Measured, Rendered
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._rendered import Column, Figure, Line, Rendered
+from orthosparse.lab.paper._tables import accuracies, table_of
 from orthosparse.lab.paper._trainings import grid, start_of, tiny
 from orthosparse.registry import lookup
 
@@ -52,14 +52,11 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return both tables."""
     book = Book(rows)
-
-    def measure(line: Line, place: Column, *, released: bool = False) -> Measured | None:
-        experiment = _choose(line, place, smoke=smoke, released=released)
-        return None if experiment is None else book.accuracy(experiment)
-
+    measure = accuracies(book, _COLUMNS, _LINES, partial(_choose, smoke=smoke))
     table = table_of(TITLE, _COLUMNS, _LINES, measure, item="deep_networks")
     title = "GraSP and SNIP as the released code computes them"
-    second = table_of(title, _COLUMNS, _RELEASED, partial(measure, released=True), item="deep_networks")
+    measure = accuracies(book, _COLUMNS, _RELEASED, partial(_choose, smoke=smoke, released=True))
+    second = table_of(title, _COLUMNS, _RELEASED, measure, item="deep_networks")
     figures = [_figure(book, place, name, smoke) for place in _COLUMNS for name in ("erk", "uniform")]
     return Rendered(
         tables=[table, second], figures=[figure for figure in figures if len(figure.series) > 1], notes=_NOTES
@@ -80,10 +77,11 @@ def starts(model: str, distribution: str, *, smoke: bool = False) -> dict[str, E
 
 def _figure(book: Book, place: Column, distribution: str, smoke: bool) -> Figure:
     """Return how the accuracy on held-out images grows from epoch to epoch."""
-    model = place.key.split("/")[0]
+    found = starts(place.key.split("/")[0], distribution, smoke=smoke)
+    book = book.level(found.values())
     series = [
         counted(_STARTS[name], book.curve(each, "validation_accuracy"), ROLES[name], method=METHODS[distribution])
-        for name, each in starts(model, distribution, smoke=smoke).items()
+        for name, each in found.items()
     ]
     title = f"{place.label}, {METHODS[distribution]}"
     return Figure(title, "epoch", "validation accuracy", drawn(series), model=place.model)

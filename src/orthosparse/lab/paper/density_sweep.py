@@ -29,7 +29,8 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the figure and its numbers."""
-    book, columns = Book(rows), _columns(smoke)
+    columns = _columns(smoke)
+    book = Book(rows).level(experiments(smoke=smoke))
 
     def measure(line: Line, place: Column) -> Measured:
         return book.accuracy(_choose(line, place, smoke=smoke))

@@ -6,8 +6,8 @@ from typing import Any
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._names import SEEDS, column
-from orthosparse.lab.paper._rendered import Column, Line, Measured, Rendered
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._rendered import Column, Line, Rendered
+from orthosparse.lab.paper._tables import accuracies, table_of
 from orthosparse.lab.paper._trainings import grid, start_of, tiny
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
@@ -36,11 +36,7 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the table of accuracies."""
-    book = Book(rows)
-
-    def measure(line: Line, place: Column) -> Measured:
-        return book.accuracy(_choose(line, place, smoke=smoke))
-
+    measure = accuracies(Book(rows), _COLUMNS, _LINES, partial(_choose, smoke=smoke))
     return Rendered(
         tables=[table_of(TITLE, _COLUMNS, _LINES, measure, heads=("method", "masks"))],
         notes=_NOTES,

@@ -6,8 +6,8 @@ from typing import Any
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._names import METHODS, column, lines
-from orthosparse.lab.paper._rendered import Column, Line, Measured, Rendered
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._rendered import Column, Line, Rendered
+from orthosparse.lab.paper._tables import accuracies, table_of
 from orthosparse.lab.paper._trainings import grid, start_of
 
 TITLE = "ImageNet, density 10 %"
@@ -31,12 +31,7 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the top-1 accuracies."""
-    book = Book(rows)
-
-    def measure(line: Line, place: Column) -> Measured | None:
-        experiment = _choose(line, place, smoke=smoke)
-        return None if experiment is None else book.accuracy(experiment)
-
+    measure = accuracies(Book(rows), _COLUMNS, _LINES, partial(_choose, smoke=smoke))
     return Rendered(tables=[table_of(TITLE, _COLUMNS, _LINES, measure)], notes=_NOTES)
 
 

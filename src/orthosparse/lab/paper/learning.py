@@ -27,7 +27,7 @@ def learning_curves(
     Args:
         experiments: by the name of the start; those without rows have no curve.
     """
-    book = Book(rows)
+    book = Book(rows).level(experiments.values())
     found = {start: each for start, each in experiments.items() if book.rows(each)[0]}
     best, last = ({start: book.curve(each, curve) for start, each in found.items()} for curve in _CURVES)
     curves, label = (best, "test accuracy, %") if all(best.values()) else (last, "validation accuracy, %")

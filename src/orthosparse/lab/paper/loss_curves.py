@@ -30,7 +30,8 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return a figure for each activation and distribution, and the accuracies that the runs end with."""
-    book, found = Book(rows), _all(smoke)
+    found = _all(smoke)
+    book = Book(rows).level(found.values())
     figures = [_figure(book, found, *place) for place in product(_ACTIVATIONS, _ORDER)]
 
     def measure(line: Line, column: Column) -> Measured | None:

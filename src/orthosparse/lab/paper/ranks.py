@@ -1,5 +1,6 @@
 """Mean rank of Base, AI and EOI over the density distributions, from the rows of the contemporary networks."""
 
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -7,8 +8,9 @@ from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper import _contemporary
 from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._names import CONTEMPORARY, INITS, METHODS, SEEDS
-from orthosparse.lab.paper._rendered import Cell, Column, Line, Number, Rendered, Table
+from orthosparse.lab.paper._rendered import Cell, Column, Line, Measured, Number, Rendered, Table
 from orthosparse.lab.paper._tables import summary
+from orthosparse.lab.paper._trainings import unique
 from orthosparse.lab.paper.numbers import number
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
@@ -53,19 +55,26 @@ def ranks_of(means: dict[str, float]) -> dict[str, float]:
 
 def _column(book: Book, place: Column, smoke: bool) -> list[Cell]:
     papers, ours, notes = [], [], set()
+    chosen = partial(_contemporary.choose, density=0.1, smoke=smoke)
+    book = book.level(unique(chosen(Line(f"{method}/{init}", ()), place) for method in METHODS for init in INITS))
     for method in METHODS:
         paper: dict[str, Number | None] = {}
         own: dict[str, Number | None] = {}
+        lengths, remarks = set(), set()
         for init in INITS:
             line = Line(f"{method}/{init}", ())
             paper[init] = number("contemporary", line.key, place.key)
-            experiment = _contemporary.choose(line, place, density=0.1, smoke=smoke)
-            measured = None if experiment is None else book.accuracy(experiment)
-            own[init] = None if measured is None else summary(measured.values)
-            notes |= {measured.note} if measured is not None and measured.note else set()
+            experiment = chosen(line, place)
+            measured = Measured() if experiment is None else book.measured(experiment, "test_accuracy")
+            own[init] = summary(measured.values)
+            lengths.add(measured.short)
+            remarks.add(measured.note)
         papers += _ranked(paper)
-        ours += _ranked(own)
-    note = "; ".join([f"{len(ours)} of {len(METHODS)} distributions"] * bool(ours) + sorted(notes))
+        if len(lengths) == 1:  # a short training says nothing of a long one
+            ours += _ranked(own)
+            notes |= remarks
+    told = [f"{len(ours)} of {len(METHODS)} distributions", *sorted(filter(None, notes))]
+    note = "; ".join(told) if ours else ""
     return [Cell(_mean(papers, init), _mean(ours, init), len(ours), note) for init in INITS]
 
 
@@ -84,7 +93,4 @@ def _verdict(cells: list[Cell]) -> str:
     if base.ours is None or eoi.ours is None:
         return "ResNet32: not measured yet, so there is nothing to say about EOI and Base."
     told = "is ahead of" if eoi.ours[0] < base.ours[0] else "is not ahead of"
-    return (
-        f"ResNet32: EOI {told} Base, mean rank {eoi.ours[0]:.2f} against {base.ours[0]:.2f} "
-        f"over {eoi.seeds} distributions."
-    )
+    return f"ResNet32: EOI {told} Base, mean rank {eoi.ours[0]:.2f} against {base.ours[0]:.2f} ({eoi.note})."
