@@ -39,6 +39,13 @@ def test_one_value_alone_has_axes_too():
     assert titles(figure_svg(figure([0.0]))) == ["one <two>: 1, 0"]
 
 
+def test_whole_numbers_have_whole_ticks():
+    root = ET.fromstring(figure_svg(figure([0.1 * epoch for epoch in range(8)])))
+    below = [each.text for each in root.iter("text") if each.get("text-anchor") == "middle"]
+    assert {"2", "4", "6", "8"} <= set(below)
+    assert not any("." in text for text in below)
+
+
 def test_long_curves_answer_at_some_points_only():
     assert len(titles(figure_svg(figure([float(i) for i in range(1000)])))) <= 61
 

@@ -22,6 +22,7 @@ class _Axis:
     begin: float
     end: float
     log: bool
+    whole: bool = False  # nothing lies between two whole numbers, such as epochs
 
     def at(self, value: float) -> float:
         low, high, value = (map(math.log10, (self.low, self.high, value))) if self.log else (self.low, self.high, value)
@@ -29,7 +30,7 @@ class _Axis:
 
     def ticks(self) -> list[float]:
         decades = self._within(LogLocator(numticks=6)) if self.log else []
-        return decades if len(decades) > 1 else self._within(MaxNLocator(5))
+        return decades if len(decades) > 1 else self._within(MaxNLocator(5, integer=self.whole))
 
     def _within(self, locator: Locator) -> list[float]:
         found = [float(tick) for tick in locator.tick_values(self.low, self.high)]
@@ -90,7 +91,8 @@ def _axis(values: Sequence[float], begin: float, end: float, log: bool) -> _Axis
     else:
         room = 0.03 * (high - low) or 0.5 * (abs(high) or 1.0)
         low, high = low - room, high + room
-    return _Axis(low, high, begin, end, log)
+    whole = all(float(value).is_integer() for value in values) and min(values) != max(values)
+    return _Axis(low, high, begin, end, log, whole)
 
 
 def _frame(across: _Axis, up: _Axis, figure: Figure) -> Iterator[str]:
