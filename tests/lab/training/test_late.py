@@ -8,6 +8,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrize
 
 from contracts.models import MODELS
+from lab.training.recorded import Recorded
 from orthosparse import masks_of, replace_masks, sparsify
 from orthosparse.lab.seeds import fenced
 from orthosparse.lab.training import fit
@@ -171,3 +172,42 @@ def test_parameters_are_exactly_zero_off_the_mask_after_every_step(assembled):
         stepper(images, labels)
         masks = masks_of(state.network)
         assert all(not weight[~masks[name]].any() for name, weight in originals.items())
+
+
+def _in_a_graph(state, masks):
+    stepper = Stepper(state, graph=False, at_once=False)
+    stepper._graphed = Recorded(stepper._captured)
+    stepper._late = LateMasks(state.network, state.optimizer) if masks else None
+    return stepper
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"dynamic": "rigl", "every": 4}, {"dynamic": "set", "every": 5}, {"accumulate": 2}]
+)
+def test_a_graph_that_masks_gradients_trains_to_the_same_bits(assembled, same_weights, changes):
+    plain, graphed = assembled(**changes), assembled(**changes)
+    for state, stepper in ((plain, Stepper(plain)), (graphed, _in_a_graph(graphed, masks=True))):
+        state.set_rate()
+        for images, labels in state.loader.epoch(0):
+            stepper(images, labels)
+    assert stepper._graphed.replays > 5
+    assert torch.equal(plain.tally.values, graphed.tally.values)
+    assert same_weights(plain.network, graphed.network)
+
+
+def test_a_graph_that_masks_gradients_follows_what_others_write(assembled, same_weights):
+    plain, graphed = assembled(), assembled()
+    for state, stepper in ((plain, Stepper(plain)), (graphed, _in_a_graph(graphed, masks=True))):
+        state.set_rate()
+        for step, (images, labels) in enumerate(state.loader.epoch(0)):
+            if step == 8:
+                masks = {name: mask.roll(1, 1) for name, mask in masks_of(state.network).items()}
+                replace_masks(state.network, masks)
+            if step == 11:
+                with torch.no_grad():
+                    for parameter in state.network.parameters():
+                        parameter.add_(0.01)
+            stepper(images, labels)
+    assert stepper._graphed.replays > 5
+    assert torch.equal(plain.tally.values, graphed.tally.values)
+    assert same_weights(plain.network, graphed.network)

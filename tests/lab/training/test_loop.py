@@ -195,6 +195,7 @@ def test_one_network_after_another_is_compiled(assembled, monkeypatch):
         return graph
 
     monkeypatch.setattr(torch, "compile", lambda network, **how: compile_(network, backend=counting, **how))
+    torch.compiler.reset()  # what other tests have compiled counts, too
     with torch._dynamo.config.patch(recompile_limit=2):  # networks that torch compiles before it gives up
         for _ in range(4):
             fit(assembled(epochs=1), compiled=True)

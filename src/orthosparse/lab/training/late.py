@@ -17,6 +17,9 @@ class LateMasks:
     called after it. Where anybody else has written to a parameter or a mask since, or the optimizer remembers gradients
     from off the mask, entering the block makes the parameter zero again.
 
+    A captured graph cannot look who has written: `prepare` does so before each replay, and nothing that the graph reads
+    moves to another address.
+
     Args:
         optimizer: of the network; a zero gradient, with only zeros remembered, must not move a weight that is zero.
     """
@@ -25,9 +28,13 @@ class LateMasks:
         masks = {id(masked.original): masked for masked in _masks_alone(network)}
         self._layers = [_Layer(masked, optimizer) for masked in masks.values()]
 
-    def __enter__(self) -> None:
+    def prepare(self) -> None:
+        """Make the parameters zero off their masks where they may not be."""
         for layer in self._layers:
             layer.mask_parameter()
+
+    def __enter__(self) -> None:
+        self.prepare()
         for layer in self._layers:
             layer.set_open(True)
 
@@ -66,6 +73,7 @@ class _Layer:
         elif _is_unchanged(parameter, self._trusted) and not self._is_remembered:
             return
         self._zero_off(parameter.data)
+        self.trust()
 
     def mask_gradient(self) -> None:
         gradient = self._parameters["original"].grad
@@ -77,7 +85,12 @@ class _Layer:
         self._trusted = parameter, parameter._version
 
     def _take(self, mask: Tensor, parameter: Tensor) -> None:
-        self._bits, self._made_of = -mask.to(_BITS[parameter.element_size()]), (mask, mask._version)
+        bits = -mask.to(_BITS[parameter.element_size()])
+        if (bits.shape, bits.dtype, bits.device) == (self._bits.shape, self._bits.dtype, self._bits.device):
+            self._bits.copy_(bits)  # where a captured graph reads it
+        else:
+            self._bits = bits
+        self._made_of = mask, mask._version
         memory = self._optimizer.state.get(parameter, {}).values()
         elementwise = [value for value in memory if isinstance(value, Tensor) and value.shape == mask.shape]
         self._is_remembered = any(bool(value[~mask].any()) for value in elementwise)

@@ -60,7 +60,11 @@ class Stepper:
             self._eager(images, labels, None if rewires else self._late, compiled)
         else:
             self._fill(images, labels)
+            if self._late is not None:
+                self._late.prepare()
             self._graphed()
+            if self._late is not None:
+                self._late.trust()
         if state.rewirer is not None:
             state.rewirer.step()
         state.step += 1
@@ -92,7 +96,8 @@ class Stepper:
             late.trust()
 
     def _captured(self) -> None:
-        gradients(self.state, self._images, self._labels, self.state.loader.batch, compiled=self._compiled)
+        count = self.state.loader.batch
+        gradients(self.state, self._images, self._labels, count, masks=self._late, compiled=self._compiled)
         self.state.optimizer.step()
 
     def _fill(self, images: Tensor, labels: Tensor) -> None:
@@ -119,11 +124,12 @@ class Stepper:
 def _may_be_late(state: State) -> bool:
     """Whether the masks may act on the gradients of a step as a whole.
 
-    Not where DDP reads each gradient as soon as it is there; nor under autocast, which keeps the cast of a parameter
-    and not that of a computed weight, so that sums of gradients would round differently.
+    Not where DDP reads each gradient as soon as it is there; nor under autocast on a CPU, where runs are to be the same
+    to the last bit: it keeps the cast of a parameter and not that of a computed weight, so that sums of gradients would
+    round differently.
     """
-    single = state.fabric.device.type == "cpu" and state.fabric.world_size == 1
-    return single and state.recipe.precision != "bf16"
+    exact = state.fabric.device.type == "cpu"
+    return state.fabric.world_size == 1 and not (exact and state.recipe.precision == "bf16")
 
 
 def _reseed(state: State) -> None:
