@@ -1,4 +1,4 @@
-"""One masked tensor of one module: the parametrization, and its two keys in the state dict.
+"""One masked tensor of one module: the parametrization, and how a parameter becomes one and is itself again.
 
 ``module.weight`` is computed from the parameter that was there before, with exact zeros, in value and in gradient,
 where the mask is false. The state dict holds ``weight`` and ``weight_mask``; this is the only user of
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from orthosparse._masking_state import load, save
 from orthosparse.sharding import shard_like, zero_off_
 
 
@@ -63,7 +64,7 @@ class MaskedTensor(parametrize.ParametrizationList):
     def __init__(self, mask: Mask, original: nn.Parameter, order: list[str]) -> None:
         nn.ModuleList.__init__(self, [mask])
         self.unsafe, self.is_tensor, self.ntensors = False, True, 1
-        self.order = order  # of the module's parameters, before
+        self.order = order  # of all the module's parameters, before any mask
         self.handles: list[Any] = []
         self.register_parameter("original", original)
 
@@ -137,7 +138,7 @@ def why_not(module: nn.Module, tensor: str) -> str | None:
 
 def put_mask(module: nn.Module, tensor: str, mask: Mask) -> MaskedTensor:
     """Turn the parameter ``module.tensor`` into a masked tensor."""
-    original, order = module._parameters[tensor], list(module._parameters)
+    original, order = module._parameters[tensor], _plain_order(module)
     assert original is not None
     first = not parametrize.is_parametrized(module)
     if not first:
@@ -149,11 +150,12 @@ def put_mask(module: nn.Module, tensor: str, mask: Mask) -> MaskedTensor:
         type(module).__deepcopy__ = _copier(type(module).__deepcopy__)  # type: ignore[attr-defined]
     masked = MaskedTensor(mask, original, order)
     _table(module)[tensor] = masked
+    _sort(_table(module)._modules, order)
     _table(module).train(module.training)
     setattr(type(module), f"{tensor}_mask", property(lambda self: self.parametrizations[tensor].holder.mask))
     masked.handles = [
-        module.register_state_dict_post_hook(partial(_save, tensor=tensor)),
-        module.register_load_state_dict_pre_hook(partial(_load, tensor=tensor)),
+        module.register_state_dict_post_hook(partial(save, tensor=tensor)),
+        module.register_load_state_dict_pre_hook(partial(load, tensor=tensor)),
     ]
     return masked
 
@@ -170,9 +172,19 @@ def remove_mask(module: nn.Module, tensor: str) -> MaskedTensor:
         del module.parametrizations
     module.__class__ = _renewed(type(module), without=(tensor, f"{tensor}_mask"), bare=last)
     setattr(module, tensor, masked.original)
-    for name in [name for name in masked.order if name in module._parameters]:
-        module._parameters[name] = module._parameters.pop(name)
+    _sort(module._parameters, masked.order)
     return masked
+
+
+def _plain_order(module: nn.Module) -> list[str]:
+    """The module's parameters in the order they had before any mask: optimizers save what they hold by that."""
+    known = [name for _, masked in masked_tensors(module) for name in masked.order]
+    return [*dict.fromkeys([*known, *module._parameters])]
+
+
+def _sort(members: dict[str, Any], order: list[str]) -> None:
+    for name in [name for name in order if name in members]:
+        members[name] = members.pop(name)
 
 
 def _table(module: nn.Module) -> Any:
@@ -208,49 +220,3 @@ def _copier(copy: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
         return copy(module, memo)
 
     return deepcopy
-
-
-def _save(module: nn.Module, state: dict[str, Any], prefix: str, _: Any, *, tensor: str) -> None:
-    del module
-    inner = f"{prefix}parametrizations.{tensor}."
-    for key, inside in ((tensor, "original"), (f"{tensor}_mask", "0.mask")):
-        if inner + inside in state:
-            state[prefix + key] = state.pop(inner + inside)
-
-
-def _load(
-    module: nn.Module,
-    state: dict[str, Any],
-    prefix: str,
-    _: Any,
-    strict: bool,
-    missing: list[str],
-    unexpected: list[str],
-    errors: list[str],
-    *,
-    tensor: str,
-) -> None:
-    del unexpected
-    masked = dict(masked_tensors(module))[tensor]
-    holder, inner = masked.holder, f"{prefix}parametrizations.{tensor}."
-    value = state.pop(prefix + tensor, state.get(f"{inner}original"))
-    mask = state.pop(f"{prefix}{tensor}_mask", None)
-    if strict and value is None:
-        missing.append(prefix + tensor)
-    if strict and mask is None and holder.lost:
-        missing.append(f"{prefix}{tensor}_mask")
-    if value is not None and getattr(value, "shape", None) != masked.original.shape:
-        errors.append(_misfit(prefix + tensor, value, masked.original))
-        value = None
-    if mask is not None and (getattr(mask, "shape", None) != holder.mask.shape or mask.dtype is not torch.bool):
-        errors.append(_misfit(f"{prefix}{tensor}_mask", mask, holder.mask))
-        mask = None
-    # A dense checkpoint has no mask: the one that is there stays.
-    state[f"{inner}original"] = masked.original if value is None else value
-    state[f"{inner}0.mask"] = holder.mask if mask is None else mask
-    holder.lost = holder.lost and mask is None
-
-
-def _misfit(key: str, value: Any, expected: Tensor) -> str:
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", type(value))
-    return f"size mismatch for {key}: got {shape} ({dtype}), the model has {expected.shape} ({expected.dtype})."
