@@ -674,6 +674,31 @@ def test_tied_tensors_load_from_their_state_dict(generator):
     assert other.one.weight_mask is other.two.weight_mask
 
 
+def shared(generator):
+    """One module under two names."""
+    model = nn.Sequential(filled(nn.Linear(4, 4), generator), nn.Tanh())
+    return model.append(model[0])
+
+
+@pytest.mark.parametrize("name", ["0", "2"])
+def test_a_module_under_two_names_gets_one_mask_by_either_and_loads_from_its_state_dict(name, generator):
+    model, other = shared(generator), shared(generator)
+    mask = torch.rand(4, 4, generator=generator) < 0.5
+    masking.attach(model, {name: mask})
+    assert [*masking.masks_of(model)] == ["0"]
+    state = model.state_dict()
+    assert sorted(state) == [f"{i}.{key}" for i in (0, 2) for key in ("bias", "weight", "weight_mask")]
+    assert masking.load_sparse(other, state) == ([], [])
+    assert other[0] is other[2]
+    assert torch.equal(masking.masks_of(other)["0"], mask)
+    x = x_of(generator, 3, 4)
+    torch.testing.assert_close(other(x), model(x))
+    masking.bake(other)
+    torch.testing.assert_close(other(x), model(x))
+    with pytest.raises(ValueError, match="one mask for the tied '0' and '2'"):
+        masking.attach(other, {"0": mask, "2": mask})
+
+
 # Layers that do not simply multiply by their weight
 
 

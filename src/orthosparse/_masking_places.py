@@ -12,8 +12,8 @@ Place = tuple[nn.Module, str]
 
 
 def parameters_of(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
-    """(name of the module, module, tensor) of every parameter; a masked one under the name it had before."""
-    for module_name, module in model.named_modules():
+    """(name of the module, module, tensor) of every parameter under each of its names; a masked one as before."""
+    for module_name, module in model.named_modules(remove_duplicate=False):
         if not isinstance(module, MaskedTensor):
             plain = [name for name, value in module._parameters.items() if value is not None]
             yield from ((module_name, module, tensor) for tensor in (*plain, *dict(masked_tensors(module))))
@@ -27,7 +27,8 @@ def places_of(model: nn.Module, layers: Mapping[str, Layer] | None = None) -> di
     by_name: dict[str, list[Place]] = {}
     for module_name, module, tensor in parameters_of(model):
         places = by_parameter.setdefault(id(leaf(module, tensor)), [])
-        places.append((module, tensor))
+        if (module, tensor) not in places:  # a module may have several names
+            places.append((module, tensor))
         by_name[layer_name(module_name, tensor)] = places
     return by_name
 
