@@ -16,6 +16,7 @@ FLOORS = {
     "selection": 0,
     "agreement": 0,
     "sharding": 0,
+    "lending": 0,
     "layers": 1,
     "masks": 1,
     "givens": 1,

@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
+from contracts.models import MODELS
 from orthosparse.isometry import gradient_flow
 from orthosparse.masking import attach
 from orthosparse.randomness import draw_seed
@@ -111,6 +113,23 @@ def test_frozen_layers_and_keyword_inputs():
     assert list(flow.norms) == ["second"]
     with pytest.raises(ValueError, match="all are frozen"):
         gradient_flow(Model().requires_grad_(False), None, ({"features": torch.ones(2, 3)}, torch.tensor([0, 1])))
+
+
+def test_layers_that_are_computed_again_in_the_backward_pass_have_the_same_gradients():
+    class Recomputed(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return checkpoint(self.inner, x, use_reentrant=False)
+
+    inner = MODELS["tanh_mlp"].make()
+    batch = MODELS["tanh_mlp"].batch()
+    expected = gradient_flow(inner, None, batch, step_size=1.0)
+    flow = gradient_flow(Recomputed(inner), None, batch, step_size=1.0)
+    assert flow.norm_after == pytest.approx(expected.norm_after, rel=1e-5)
+    assert flow.curvature == pytest.approx(expected.curvature, rel=1e-4)
 
 
 def test_a_linear_loss_has_no_curvature():

@@ -165,12 +165,14 @@ def test_through_needs_a_module_that_runs_once():
         def __init__(self):
             super().__init__()
             self.act, self.unused = nn.Tanh(), nn.Tanh()
+            self.alias = self.act
 
         def forward(self, x):
             return self.act(self.act(x))
 
     for name, message in (
         ("act", "ran 2 times"),
+        ("alias", "ran 2 times"),
         ("unused", "ran 0 times"),
         ("absent", "name of a module"),
         ("", "name"),

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+
+from orthosparse.lending import lent
 
 Made = TypeVar("Made")
 
@@ -49,22 +50,9 @@ def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor], function: Call
     The function's backward pass belongs inside it, for layers that are recomputed there. cuDNN, which would move lent
     recurrent weights into memory of its own and has no second derivative for them, is off for recurrent models.
     """
-    lent = {f"model.{name}": tensor for name, tensor in tensors.items()}
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
-    with _without_cudnn() if recurrent else nullcontext():
-        made: Made = functional_call(_Lent(model), lent, (function,))
-    return made
-
-
-class _Lent(nn.Module):
-    """Turns the call of a model into the call of a function with that model."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, function: Callable[[nn.Module], Made]) -> Made:
-        return function(self.model)
+    with _without_cudnn() if recurrent else nullcontext(), lent(model, tensors):
+        return function(model)
 
 
 @contextmanager

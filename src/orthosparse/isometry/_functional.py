@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from orthosparse.isometry._linear import LinearLayers
 from orthosparse.layers import unwrapped
+from orthosparse.lending import lent
 
 Output: TypeAlias = Callable[[Any], Tensor] | str | int
 
@@ -61,8 +61,8 @@ def evaluate(
     with untraced(model, x.device, seed):
         leaf = x.detach().clone().requires_grad_()
         entry = leaf.clone()  # not a leaf, so that a change in place is seen and named instead of failing inside torch
-        with _captured(model, through) as seen, LinearLayers():
-            result = functional_call(model, frozen_state(model), (entry,))
+        with lent(model, frozen_state(model)), _captured(model, through) as seen, LinearLayers():
+            result = model(entry)
     if entry._version:
         raise ValueError("model: changes its input in place, so the Jacobian at x is not the one of model(x); clone it")
     if through is not None:
@@ -73,7 +73,7 @@ def evaluate(
 
 
 def frozen_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters as constants and copies of the buffers, for `functional_call`."""
+    """Return the parameters as constants and copies of the buffers, to be lent to the model."""
     parameters = {name: value.detach() for name, value in model.named_parameters()}
     return parameters | {name: value.detach().clone() for name, value in model.named_buffers()}
 
@@ -86,9 +86,8 @@ def untraced(model: nn.Module, device: torch.device, seed: int | None = None) ->
         seed: of the global generators inside the block, which dropout draws from.
     """
     recurrent = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
-    caches = [
-        (vars(module), {key: list(vars(module)[key]) for key in _CACHES & set(vars(module))}) for module in recurrent
-    ]
+    caches = [(vars(module), {key: vars(module)[key] for key in _CACHES & set(vars(module))}) for module in recurrent]
+    contents = [(cache, list(cache)) for _, own in caches for cache in own.values()]
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
@@ -103,8 +102,10 @@ def untraced(model: nn.Module, device: torch.device, seed: int | None = None) ->
         try:
             yield
         finally:
-            for attributes, cache in caches:
-                attributes.update(cache)
+            for attributes, own in caches:
+                attributes.update(own)
+            for cache, content in contents:
+                cache[:] = content
 
 
 def _seed_generators(device: torch.device, seed: int) -> None:
@@ -132,11 +133,11 @@ class _Seen:
 
 @contextmanager
 def _captured(model: nn.Module, name: str | None) -> Iterator[_Seen]:
-    modules = dict(model.named_modules())
+    modules = dict(model.named_modules(remove_duplicate=False))
     if name is not None and (not name or name not in modules):
         raise ValueError(f"through: expected the name of a module of this model; got {name!r}")
     seen = _Seen()
-    hooks = [module.register_forward_hook(seen.measure) for module in modules.values()]
+    hooks = [module.register_forward_hook(seen.measure) for module in model.modules()]
     if name is not None:
         hooks.append(modules[name].register_forward_hook(seen.keep))
     try:

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from orthosparse.isometry._surrogates import RULES, is_signal
+from orthosparse.lending import lent
 
 
 def live_weights(
@@ -27,9 +27,9 @@ def live_weights(
         pick: takes the output tensor out of what the model returns.
     """
     weights = {name: mask.to(x.device, torch.float32, copy=True).requires_grad_() for name, mask in active.items()}
-    with _Surrogate(tokens=not x.is_floating_point()) as surrogate:
+    with lent(model, _surroundings(model) | weights), _Surrogate(tokens=not x.is_floating_point()) as surrogate:
         source = x if surrogate.tokens else surrogate.source(x)
-        y = pick(functional_call(model, _surroundings(model) | weights, (source,)))
+        y = pick(model(source))
     if not surrogate.sources or not y.requires_grad:
         raise ValueError("model: its output does not depend on its input through differentiable operations")
     influence = torch.autograd.grad(y.sum(), surrogate.sources, create_graph=True, materialize_grads=True)

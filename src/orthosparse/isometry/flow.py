@@ -1,16 +1,16 @@
 """How large the gradients of a model are, layer by layer, and what one step of gradient descent makes of them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional
 
-from orthosparse.isometry._functional import untraced
+from orthosparse.isometry._functional import frozen_state, untraced
 from orthosparse.layers import Layer, find_layers, unwrapped
+from orthosparse.lending import lent
 from orthosparse.markup import html_table
 from orthosparse.randomness import draw_seed
 
@@ -111,26 +111,23 @@ class _Objective:
         """Return the loss, its gradients g and g^T H g there."""
         with untraced(self.model, next(iter(parameters.values())).device, self.seed):
             leaves = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
-            value = self.loss(self._outputs(leaves), self.y)
-            if not isinstance(value, Tensor) or value.numel() != 1:
-                raise ValueError("loss: expected a function of (output, y) that returns one number")
-            gradients = torch.autograd.grad(value, list(leaves.values()), create_graph=True, materialize_grads=True)
-            fixed = [gradient.detach() for gradient in gradients]
-            along = torch.stack([(a * b).sum() for a, b in zip(gradients, fixed, strict=True)]).sum()
-            bent = (
-                torch.autograd.grad(along, list(leaves.values()), materialize_grads=True)
-                if along.requires_grad
-                else [torch.zeros_like(part) for part in fixed]  # a loss that is linear in the parameters
-            )
+            # Lent until all is differentiated, for layers that are computed again in the backward pass.
+            with lent(self.model, frozen_state(self.model) | leaves):
+                value, fixed, bent = self._differentiated(list(leaves.values()))
         curvature = sum(float((a.double() * b.double()).sum()) for a, b in zip(bent, fixed, strict=True))
         return float(value.detach()), dict(zip(leaves, fixed, strict=True)), curvature
 
-    def _outputs(self, leaves: Tensors) -> Any:
-        state = {name: value.detach() for name, value in self.model.named_parameters() if name not in leaves}
-        state |= {name: value.detach().clone() for name, value in self.model.named_buffers()}
-        if isinstance(self.x, Mapping):
-            return functional_call(self.model, state | leaves, (), dict(self.x))
-        return functional_call(self.model, state | leaves, (self.x,))
+    def _differentiated(self, leaves: list[Tensor]) -> tuple[Tensor, list[Tensor], Sequence[Tensor]]:
+        """The loss, g and H g of the model as it stands."""
+        value = self.loss(self.model(**self.x) if isinstance(self.x, Mapping) else self.model(self.x), self.y)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise ValueError("loss: expected a function of (output, y) that returns one number")
+        gradients = torch.autograd.grad(value, leaves, create_graph=True, materialize_grads=True)
+        fixed = [gradient.detach() for gradient in gradients]
+        along = torch.stack([(a * b).sum() for a, b in zip(gradients, fixed, strict=True)]).sum()
+        if not along.requires_grad:  # a loss that is linear in the parameters
+            return value, fixed, [torch.zeros_like(part) for part in fixed]
+        return value, fixed, torch.autograd.grad(along, leaves, materialize_grads=True)
 
 
 def _norm(tensors: Iterable[Tensor]) -> float:

@@ -13,6 +13,7 @@ from orthosparse.isometry._by_layer import ByLayer
 from orthosparse.isometry._functional import check_input, frozen_state, untraced
 from orthosparse.isometry._spectrum import Spectrum, spectrum_of
 from orthosparse.layers import Layer, find_layers, unwrapped
+from orthosparse.lending import lent
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,9 @@ def orthogonality_score(
     matrix at its centre has the score of that matrix whatever the padding.
 
     Args:
-        x: a model's input; convolutions are then measured at the size of the signal they see. Without it the score is
-            the one of all signals with sides of at least 2 k - 1, k the kernel's.
+        x: a model's input; convolutions are then measured at the size of the signal they see, the last one where they
+            run several times. Without it the score is the one of all signals with sides of at least 2 k - 1, k the
+            kernel's.
         layers: which layers of the model; by default all that `find_layers` finds.
         gain: the weights are meant to be orthogonal times this.
         options: for one weight, what `orthogonality.orthogonality_score` takes: groups, transposed, spatial.
@@ -191,8 +193,8 @@ def _signal_sizes(model: nn.Module, x: Tensor, layers: Mapping[str, Layer]) -> d
 
             hooks.append(layer.module.register_forward_pre_hook(hook))
     try:
-        with untraced(model, x.device), torch.no_grad():
-            torch.func.functional_call(model, frozen_state(model), (x.detach().clone(),))
+        with untraced(model, x.device), torch.no_grad(), lent(model, frozen_state(model)):
+            model(x.detach().clone())
     finally:
         for handle in hooks:
             handle.remove()
