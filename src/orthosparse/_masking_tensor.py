@@ -22,10 +22,13 @@ class Mask(nn.Module):
 
     Attributes:
         open: set aside for the time of a step, by one who keeps weights and gradients off the mask zero.
+        listener: is handed the masked weights, whose gradient is dense, and returns what the module uses instead; torch
+            compiles one graph with it and one without. Copies have none.
     """
 
     mask: Tensor
     open = False
+    listener: Callable[[Tensor], Tensor] | None = None
 
     def __init__(self, mask: Tensor) -> None:
         super().__init__()
@@ -38,7 +41,11 @@ class Mask(nn.Module):
         if self.lost or (mask.is_meta and not weight.is_meta):
             raise RuntimeError("the mask was lost on the meta device; load a state dict that has it, or replace_masks")
         # where, not a product: what lies off the mask, in value or in gradient, may be infinite.
-        return torch.where(shard_like(_unwatched(mask), weight), weight, 0)
+        masked = torch.where(shard_like(_unwatched(mask), weight), weight, 0)
+        return masked if self.listener is None else self.listener(masked)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "listener"}
 
     def right_inverse(self, value: Tensor) -> Tensor:
         """Return `value` with zeros off the mask: what the parameter holds."""

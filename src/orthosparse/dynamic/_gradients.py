@@ -1,10 +1,9 @@
 """Gradients of the loss with respect to ALL weights of masked layers, gathered only while asked for."""
 
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
 import torch
-from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from orthosparse.mappings import Scores
 
@@ -16,37 +15,63 @@ class DenseGradients:
     layers that are used more than once come out right.
 
     Args:
-        masks: the parametrization module of each layer, by layer name.
+        masked: the masked tensor of each layer (a ``MaskedTensor``), by layer name.
     """
 
-    def __init__(self, masks: dict[str, nn.Module]) -> None:
-        self.masks = masks
-        self.gradients: Scores = {}
-        self.handles: list[RemovableHandle] = []
-
-    @property
-    def listening(self) -> bool:
-        """Whether gradients are being gathered."""
-        return bool(self.handles)
+    def __init__(self, masked: Mapping[str, Any]) -> None:
+        self._masks = {name: tensor.holder for name, tensor in masked.items()}
+        # The same objects at every update: a compiled model is guarded by their identity.
+        self._listeners = {name: _Listener(tensor.original.dtype) for name, tensor in masked.items()}
+        self.listening = False  # whether gradients are being gathered
 
     def start(self) -> None:
         """Gather from the next forward pass on."""
-        self.gradients = {}
-        self.handles = [mask.register_forward_hook(partial(self._listen, name)) for name, mask in self.masks.items()]
+        for name, mask in self._masks.items():
+            self._listeners[name].start(mask.mask)
+            mask.listener = self._listeners[name]
+        self.listening = True
 
     def stop(self) -> Scores:
-        """Stop, and return what was gathered."""
-        for handle in self.handles:
-            handle.remove()
-        self.handles = []
-        gathered, self.gradients = self.gradients, {}
-        return gathered
+        """Stop, and return what was gathered; nothing for a layer that no backward pass went through."""
+        if not self.listening:
+            return {}
+        for name, mask in self._masks.items():
+            if mask.listener is self._listeners[name]:
+                del mask.listener  # set to None would be a third state, for which torch compiles again
+        self.listening = False
+        gathered = {name: listener.stop() for name, listener in self._listeners.items()}
+        return {name: gradient for name, gradient in gathered.items() if gradient is not None}
 
-    def _listen(self, name: str, mask: nn.Module, inputs: object, output: torch.Tensor) -> None:
-        del mask, inputs  # the output alone has the dense gradient
-        if output.requires_grad:
-            output.register_hook(partial(self._add, name))
 
-    def _add(self, name: str, gradient: torch.Tensor) -> None:
-        seen = self.gradients.get(name)
-        self.gradients[name] = gradient.detach().clone() if seen is None else seen + gradient.detach()
+class _Listener:
+    """Adds up the gradients of one tensor, by a hook; where torch compiles, which has no hooks, as those of a summand.
+
+    The summand is zero, costs no memory (all its entries are one), and is there before the graph is, so that the graph
+    has its gradient among its results.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._summand = torch.empty(0)
+        self._sum: torch.Tensor | None = None
+
+    def start(self, like: torch.Tensor) -> None:
+        zero = torch.zeros((), dtype=self._dtype, device=like.device)
+        self._summand, self._sum = zero.expand(like.shape).requires_grad_(), None
+
+    def stop(self) -> torch.Tensor | None:
+        compiled, hooked = self._summand.grad, self._sum
+        self._summand, self._sum = torch.empty(0), None
+        return hooked if compiled is None else compiled if hooked is None else hooked + compiled
+
+    def __call__(self, weight: torch.Tensor) -> torch.Tensor:
+        if not weight.requires_grad:
+            return weight
+        if torch.compiler.is_compiling():
+            return weight + self._summand.to(weight.dtype)
+        weight.register_hook(self._add)
+        return weight
+
+    def _add(self, gradient: torch.Tensor) -> None:
+        gradient = gradient.detach()
+        self._sum = gradient.clone() if self._sum is None else self._sum + gradient

@@ -31,7 +31,8 @@ class Rewirer:
 
     Call ``step()`` after every ``optimizer.step()``. At an update the active weights of smallest magnitude are dropped
     and as many inactive ones grown; new weights start at zero, and the optimizer's memory of every weight that moved is
-    reset. Dense gradients are computed on update steps alone. All ranks of a distributed run make the same moves.
+    reset. Dense gradients are computed on update steps alone; a model under torch.compile has a second graph for those.
+    All ranks of a distributed run make the same moves.
 
     Args:
         model: a sparsified model.
@@ -81,12 +82,12 @@ class Rewirer:
         self.taken, self.updates = 0, 0
         self.moved: Counts = {}  # by layer, at the last update
         self.momentum: Scores = {}
-        self._gradients = DenseGradients({name: masked.holder for name, masked in self.masked.items()})
+        self._gradients = DenseGradients(self.masked)
         self._listen_when_due()
 
     @property
     def due(self) -> bool:
-        """Whether the next ``step()`` rewires: that optimizer step must run eagerly, not out of a captured graph."""
+        """Whether the next ``step()`` rewires: its gradients cannot come out of a CUDA graph captured for other steps."""
         upcoming = self.taken + 1
         return upcoming % self.every == 0 and upcoming <= self.end
 
@@ -96,7 +97,7 @@ class Rewirer:
         Raises:
             RuntimeError: it is time, and no backward pass went through some layer since the last step.
         """
-        due, gathered = self.due, self._gradients.stop() if self._gradients.listening else {}
+        due, gathered = self.due, self._gradients.stop()
         self.taken += 1
         if due:
             self._rewire(gathered)
