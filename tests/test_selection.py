@@ -37,6 +37,8 @@ def test_a_name_that_matches_nothing_is_an_error(model):
 def test_what_is_no_selector_is_an_error(model):
     with pytest.raises(TypeError, match="include: expected a name, a glob, a module type or a callable; got 3"):
         Selection(model, [3], "include")
+    with pytest.raises(TypeError, match="include: expected one selector or a sequence of them; got 3"):
+        Selection(model, 3, "include")
 
 
 def test_brackets_in_a_name_are_a_glob_only_when_they_do_not_match_literally():

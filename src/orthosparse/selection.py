@@ -1,6 +1,6 @@
 """Which modules a user means by names, globs, types and callables."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from torch import nn
@@ -25,6 +25,8 @@ class Selection:
 
     def __init__(self, model: nn.Module, selectors: Sequence[Selector] | Selector, argument: str) -> None:
         single = isinstance(selectors, str | type) or callable(selectors)
+        if not (single or isinstance(selectors, Iterable)):
+            raise TypeError(f"{argument}: expected one selector or a sequence of them; got {selectors!r}")
         self.selectors: list[Selector] = [selectors] if single else list(selectors)  # type: ignore[list-item, arg-type]
         self.modules = dict(model.named_modules())
         tensors = [name for name, _ in model.named_parameters(remove_duplicate=False)]
