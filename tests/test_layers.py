@@ -64,6 +64,62 @@ def test_matrices_are_the_maps_that_the_module_applies():
         torch.testing.assert_close(module(x).flatten(), matrix @ x.flatten())
 
 
+@pytest.mark.parametrize(
+    ("module", "split", "floor", "stacks"),
+    [
+        (nn.Conv1d(4, 12, 1), 3, 12, [(3, 4, 4, 1)]),
+        (nn.Conv2d(4, 12, (1, 3)), (8, 2, 2), 8, [(1, 8, 4, 3), (1, 2, 4, 3), (1, 2, 4, 3)]),
+        (nn.ConvTranspose2d(4, 12, 2), 3, 12, [(3, 4, 4, 4)]),
+        (nn.Conv1d(4, 12, 1, groups=2), 3, 8, [(1, 4, 2, 1), (1, 2, 2, 1), (1, 2, 2, 1), (1, 4, 2, 1)]),
+        (nn.ConvTranspose1d(4, 8, 3, groups=2), 4, 8, [(1, 2, 2, 3)] * 4),
+        (nn.Conv2d(6, 6, 3, groups=6), 3, 6, [(6, 1, 1, 9)]),  # whole groups: there is nothing to cut
+    ],
+)
+def test_a_split_convolution_holds_a_matrix_for_each_block_in_each_group(module, split, floor, stacks):
+    layer = only(nn.Sequential(module), split={"0": split})
+    assert layer.floor == floor
+    assert [tuple(stack.shape) for stack in layer.matrices(module.weight.detach())] == stacks
+    assert layer.shapes == [shape for many, *shape_, _ in stacks for shape in [tuple(shape_)] * many]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.ConvTranspose1d])
+@pytest.mark.parametrize("split", [3, (2, 7, 3)])
+def test_the_matrices_of_a_split_convolution_are_its_outputs_in_order(kind, groups, split):
+    """Of a single pixel: block-diagonal over groups, the rows of each group one block after the other."""
+    module = kind(4, 12, 1, groups=groups, bias=False)
+    layer = only(nn.Sequential(module), split={"0": split})
+    parts = [matrix[..., 0] for stack in layer.matrices(module.weight.detach()) for matrix in stack]
+    x = torch.randn(1, 4, 1, generator=torch.Generator().manual_seed(0))
+    after, values = 0, []
+    for part in parts:
+        inputs = x.flatten()[4 // groups * (after // (12 // groups)) :][: 4 // groups]
+        values.append(part @ inputs)
+        after += len(part)
+    torch.testing.assert_close(torch.cat(values), module(x).flatten())
+    tensor = torch.zeros_like(module.weight)
+    for stack in layer.matrices(tensor):
+        stack += 1
+    assert bool((tensor == 1).all())
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        (3, "split: expected a mapping from names to numbers or sizes of blocks; got 3"),
+        ({0: 3}, "split: expected a mapping from names"),
+        ({"0": [4.0, 4.0]}, r"split: expected an integer or a sequence of integers for '0'; got \[4.0, 4.0\]"),
+        ({"0": "ab"}, "for '0'; got 'ab'"),
+        ({"0": True}, "for '0'; got True"),
+        ({"0": None}, "for '0'; got None"),
+    ],
+    ids=str,
+)
+def test_what_is_no_split_is_refused_by_name(split, message):
+    with pytest.raises(TypeError, match=message):
+        find_layers(nn.Sequential(nn.Linear(4, 8)), split=split)
+
+
 def test_attention_holds_three_blocks_or_three_tensors():
     layers = find_layers(nn.ModuleDict({"attn": nn.MultiheadAttention(8, 2)}))
     assert [*layers] == ["attn.in_proj_weight", "attn.out_proj"]

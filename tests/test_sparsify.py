@@ -56,6 +56,23 @@ def test_eoi_layers_are_orthogonal_at_the_rounding_floor(name):
     assert all(row.orthogonality < 1e-5 for row in report.rows)
 
 
+@pytest.mark.parametrize("scheme", ["eoi", "ai", "sao", "base"])
+def test_a_split_convolution_is_made_and_measured_block_by_block(scheme):
+    model = nn.ModuleDict({"to_qkv": nn.Conv1d(16, 48, 1, bias=False)}).double()
+    options = {"ai": {"iterations": 20}}.get(scheme, {})
+    report = orthosparse.sparsify(model, 0.25, scheme=scheme, split={"to_qkv": 3}, **options)
+    weight = model["to_qkv"].weight.detach()[..., 0]
+    squares = sum(float((block @ block.T - torch.eye(16)).square().sum()) for block in weight.chunk(3))
+    assert report.rows[0].orthogonality == pytest.approx(squares**0.5, rel=1e-5, abs=1e-5)
+    assert scheme not in ("eoi", "sao") or squares < 1e-24
+
+
+def test_the_floor_of_a_split_convolution_is_the_sum_over_its_blocks():
+    model = nn.Sequential(nn.Conv1d(16, 16, 1, bias=False))
+    with pytest.raises(ValueError, match="0 has 8 of 16"):
+        orthosparse.sparsify(model, 8 / 256, split={"0": 4}, floor="error")
+
+
 def test_one_seed_gives_one_model_and_the_global_generator_rests():
     before = torch.get_rng_state()
     first, second = (MODELS["cnn"].make() for _ in range(2))

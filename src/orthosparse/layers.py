@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
+from orthosparse._layers_matrices import cut, cuts
 from orthosparse._layers_tensors import has_one_leaf, tensor_names, tensors_of
 from orthosparse._layers_tensors import leaf as leaf
 from orthosparse.selection import Selection, Selector, fits
@@ -62,11 +63,14 @@ class Layer:
     @property
     def floor(self) -> int:
         """The fewest active entries with which every matrix in it can be orthogonal."""
-        inputs = self.shape[0 if self.transposed else 1]
-        if self.kind == "conv":
-            inside = inputs // self.groups if self.transposed else inputs
-            return self.groups * min(self.blocks[0] // self.groups, inside)
-        return sum(min(block, inputs) for block in self.blocks)
+        return sum(min(shape) for shape in self.shapes)
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """(out, in) of each matrix in it, in the order of `matrices`."""
+        stored = self.shape[0] // self.groups, self.shape[1]
+        rows, inputs = reversed(stored) if self.transposed else stored
+        return [(last - first, inputs) for _, first, last in cuts(self.groups, rows, self.blocks)]
 
     @property
     def depthwise(self) -> bool:
@@ -84,17 +88,8 @@ class Layer:
 
     def matrices(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return views of a contiguous `tensor` of this layer's shape as stacks ``[how_many, out, in, taps]``."""
-        if self.kind == "conv":
-            stack = tensor.view(self.groups, tensor.shape[0] // self.groups, tensor.shape[1], -1)
-            return [stack.transpose(1, 2) if self.transposed else stack]
-        matrix = tensor.T if self.transposed else tensor
-        parts = matrix.split(self.blocks)
-        if len(set(self.blocks)) == 1:
-            parts = (matrix.unflatten(0, (len(self.blocks), self.blocks[0])),)
-        return [
-            part.view(-1, *part.shape[-2:]).unsqueeze(-1) if part.dim() == 3 else part[None, :, :, None]
-            for part in parts
-        ]
+        stack = tensor.view(self.groups, tensor.shape[0] // self.groups, tensor.shape[1], self.taps)
+        return cut(stack.transpose(1, 2) if self.transposed else stack, self.blocks)
 
 
 def layer_name(module_name: str, tensor: str) -> str:
@@ -140,9 +135,11 @@ def find_layers(
         exclude: not these. A selector is a module's name, a glob over names, a module type, or a callable
             ``(name, module) -> bool``; it stands for the module and all below it. A string may also name a tensor
             (``"mixer.weight_b"``).
-        split: fused matrices by module or tensor, name or glob: the number of equal blocks, or their output sizes.
+        split: fused matrices by module or tensor, name or glob: the number of equal blocks, or their output sizes. In
+            a convolution with groups, what a group and a block have in common is a matrix of its own.
 
     Raises:
+        TypeError: something that is not a selector, or not a split.
         ValueError: a name or glob that matches nothing, a split that does not fit, or a tensor that cannot be masked.
 
     Example:
@@ -152,7 +149,7 @@ def find_layers(
     model = unwrapped(model)
     wanted = None if include is None else Selection(model, include, "include")
     unwanted = Selection(model, exclude, "exclude")
-    pieces = _Splits(model, split or {})
+    pieces = _Splits(model, {} if split is None else split)
     places = _places(model)
     layers: dict[int, Layer] = {}
     for layer in _candidates(model, everything=wanted is not None):
@@ -207,6 +204,8 @@ class _Splits:
     """The user's `split`, then what names tell of fused matrices."""
 
     def __init__(self, model: nn.Module, split: Split) -> None:
+        if not isinstance(split, Mapping) or not all(isinstance(name, str) for name in split):
+            raise TypeError(f"split: expected a mapping from names to numbers or sizes of blocks; got {split!r}")
         tensors = [name for name, _ in model.named_parameters(remove_duplicate=False)]
         names = [*tensors, *(name for name, _ in model.named_modules())]
         for pattern in split:
@@ -226,8 +225,10 @@ class _Splits:
 
 
 def _blocks(layer: Layer, pieces: int | Sequence[int]) -> tuple[int, ...]:
-    out = sum(layer.blocks)
-    if isinstance(pieces, int) and not isinstance(pieces, bool) and pieces > 0 and out % pieces == 0:
+    out, sizes = sum(layer.blocks), [pieces] if isinstance(pieces, int) else pieces
+    if not isinstance(sizes, Sequence) or any(isinstance(each, bool) or not isinstance(each, int) for each in sizes):
+        raise TypeError(f"split: expected an integer or a sequence of integers for {layer.name!r}; got {pieces!r}")
+    if isinstance(pieces, int) and pieces > 0 and out % pieces == 0:
         return (out // pieces,) * pieces
     if not isinstance(pieces, int) and sum(pieces) == out and min(pieces) > 0:
         return tuple(pieces)

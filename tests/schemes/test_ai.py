@@ -63,6 +63,15 @@ def test_steps_are_those_of_plain_gradient_descent_by_autograd(gain, generator):
             assert torch.allclose(end.flatten(1), expected, rtol=0, atol=1e-12)
 
 
+def test_the_blocks_of_a_split_convolution_are_matrices_of_their_own(generator):
+    model = random_model(nn.Conv1d(6, 12, 3), generator=generator).double()
+    mask, start = draw((12, 6, 3), 150, generator=generator), model[0].weight.detach().clone()
+    ai(model, {"0": mask}, layers=find_layers(model, split={"0": (8, 4)}), iterations=5)
+    pieces = zip(*(tensor.flatten(1).split((8, 4)) for tensor in (start, mask, model[0].weight)), strict=True)
+    for before, active, after in pieces:
+        assert torch.allclose(after, descended(before, active, 1.0, 5)[0], rtol=0, atol=1e-12)
+
+
 def test_transposed_convolutions_are_matrices_of_outputs_by_inputs_and_taps(generator):
     model = random_model(nn.ConvTranspose2d(6, 4, 3), generator=generator).double()
     mask = draw((6, 4, 3, 3), 150, generator=generator)

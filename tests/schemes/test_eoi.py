@@ -73,6 +73,49 @@ def test_fused_projections_are_orthogonal_block_by_block_and_share_the_count(gen
     assert int(result["in_proj_weight"].sum()) == 64
 
 
+@pytest.mark.parametrize("tap", ["center", "random"])
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("kernel", [1, 2, 3])
+def test_every_block_of_a_split_convolution_keeps_norms(kernel, memory, tap, generator):
+    sizes, sides = [6, 9, 7], {"padding": "same", "padding_mode": "circular"}
+    model = nn.Sequential(nn.Conv2d(6, 22, kernel, bias=False, **sides)).double().to(memory_format=memory)
+    layers, count = find_layers(model, split={"0": sizes}), model[0].weight.numel() // 3
+    assert layers["0"].floor == 18
+    mask = eoi(model, {"0": mask_of(layers["0"].shape, count)}, layers=layers, tap=tap, generator=generator)["0"]
+    assert int(mask.sum()) == count
+    assert model[0].weight[~mask].count_nonzero() == 0
+    assert model[0].weight.is_contiguous(memory_format=memory)
+    x = torch.randn(2, 6, 5, 5, generator=generator, dtype=torch.float64)
+    for block, active in zip(model(x).split(sizes, 1), mask.split(sizes), strict=True):
+        assert torch.allclose(block.flatten(1).norm(dim=1), x.flatten(1).norm(dim=1), rtol=1e-12)
+        assert abs(int(active.sum()) - active.numel() / 3) <= 1
+
+
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.ConvTranspose1d])
+def test_a_block_that_lies_in_two_groups_is_orthogonal_in_both(kind, generator):
+    model = nn.Sequential(kind(8, 24, 1, groups=2, bias=False)).double()
+    layers = find_layers(model, split={"0": 3})
+    assert layers["0"].floor == 4 * 4
+    masks = {"0": mask_of(layers["0"].shape, 40)}
+    assert int(eoi(model, masks, layers=layers, depthwise="center", generator=generator)["0"].sum()) == 40
+    matrix = model(torch.eye(8, dtype=torch.float64).unsqueeze(-1))[..., 0].T  # its columns: the images of the units
+    first, middle, last = matrix.detach().split(8)
+    assert is_isometry(middle)
+    assert is_isometry(first[:, :4])
+    assert is_isometry(last[:, 4:])
+
+
+def test_below_its_floor_a_split_convolution_is_a_partial_isometry(generator):
+    model = nn.Sequential(nn.Conv1d(16, 16, 1, bias=False)).double()
+    layers = find_layers(model, split={"0": 4})
+    masks = {"0": mask_of((16, 16, 1), 8)}
+    with pytest.raises(ValueError, match="'0' has 8 of 16"):
+        eoi(model, masks, layers=layers, floor="error", generator=generator)
+    eoi(model, masks, layers=layers, generator=generator)
+    for block in model[0].weight[..., 0].split(4):
+        assert sorted(singular_values(block).round(decimals=12).tolist()) == [0.0, 0.0, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("count", [14, 15, 40, 256])
 def test_unequal_blocks_get_their_floors_and_their_share(count, generator):
     model = nn.Sequential(nn.Linear(8, 32)).double()

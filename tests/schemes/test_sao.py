@@ -101,6 +101,15 @@ def test_fused_blocks_are_regular_each(generator):
         assert active.sum(0).tolist() == active.sum(1).tolist() == [2] * 8
 
 
+def test_the_blocks_of_a_split_convolution_are_regular_each(generator):
+    model = nn.Sequential(nn.Conv2d(8, 24, 3)).double()
+    layers = find_layers(model, split={"0": 3})
+    mask = sao(model, {"0": mask_of((24, 8, 3, 3), 0.25)}, layers=layers, generator=generator)["0"]
+    for weight, active in zip(model[0].weight.chunk(3), mask.chunk(3), strict=True):
+        assert is_isometry(weight[:, :, 1, 1])
+        assert active.sum(0).tolist() == active.sum(1).tolist() == [[[2] * 3] * 3] * 8
+
+
 def test_the_doubling_makes_a_relu_network_a_linear_isometry(generator):
     model = nn.Sequential(
         nn.Linear(8, 24, bias=False),

@@ -78,16 +78,15 @@ def eoi(
             zero_off_(layer.parameter(), masks[name])
         elif layer.kind == "conv":
             where = {"tap": tap if layer.groups == 1 else grouped_tap, **centers}
-            result[name] = _kernel(layer, counts[name], derive(seed, name), **where, **options)
+            fill = _kernel if len(layer.shapes) == layer.groups else _kernels
+            result[name] = fill(layer, counts[name], seed, **where, **options)
         else:
             result[name] = _blocks(layer, counts[name], seed, **options)
         fill_biases(layer, bias_std, seed)
     return result
 
 
-def _kernel(
-    layer: Layer, count: int, generator: torch.Generator, *, center_density: Any, **options: Any
-) -> torch.Tensor:
+def _kernel(layer: Layer, count: int, seed: int, *, center_density: Any, **options: Any) -> torch.Tensor:
     """Fill a convolution and return its mask."""
     if center_density == "density":
         center_density = count / layer.numel
@@ -98,10 +97,34 @@ def _kernel(
             groups=layer.groups,
             transposed=layer.transposed,
             center_density=center_density,
-            generator=generator,
+            generator=derive(seed, layer.name),
             threads=_threads(weight),
             **options,
         )
+
+
+def _kernels(layer: Layer, count: int, seed: int, *, center_density: Any, **options: Any) -> torch.Tensor:
+    """Fill the convolutions that lie in a weight one after the other and return its mask."""
+    if center_density == "density":
+        center_density = count / layer.numel
+    with whole(layer.parameter()) as weight:
+        values = torch.empty_like(weight, memory_format=torch.contiguous_format)
+        mask = torch.empty_like(values, dtype=torch.bool)
+        shares, actives = _shares(layer, count), _matrices(layer, mask)
+        for index, (kernel, active) in enumerate(zip(_matrices(layer, values), actives, strict=True)):
+            draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(kernel)}
+            kernel = kernel.unflatten(-1, layer.shape[2:])
+            drawn = init.sparse_delta_orthogonal_(
+                kernel, count=shares[index], center_density=center_density, **draws, **options
+            )
+            active.copy_(drawn.flatten(2))
+        weight.copy_(values)
+    return mask
+
+
+def _matrices(layer: Layer, tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return views [out, in, taps] of the matrices in the layer's weight or mask."""
+    return [matrix for stack in layer.matrices(tensor) for matrix in stack]
 
 
 def _blocks(layer: Layer, count: int, seed: int, **options: Any) -> torch.Tensor:
@@ -118,12 +141,10 @@ def _blocks(layer: Layer, count: int, seed: int, **options: Any) -> torch.Tensor
 
 def _shares(layer: Layer, count: int) -> list[int]:
     """Split the count over the fused matrices in proportion to their sizes; each gets its floor where that can be."""
-    inputs = layer.shape[0 if layer.transposed else 1]
-    sizes = {str(index): block * inputs for index, block in enumerate(layer.blocks)}
+    sizes = {str(index): out * inputs * layer.taps for index, (out, inputs) in enumerate(layer.shapes)}
     shares = apportion({name: float(size) for name, size in sizes.items()}, count, sizes)
     if count >= layer.floor:
-        floors = {str(index): min(block, inputs) for index, block in enumerate(layer.blocks)}
-        shares = raise_to_floors(shares, floors)
+        shares = raise_to_floors(shares, {str(index): min(shape) for index, shape in enumerate(layer.shapes)})
     return list(shares.values())
 
 

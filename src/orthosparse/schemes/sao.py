@@ -89,13 +89,8 @@ def _planned(layer: Layer, density: Fraction, degree: int | str, ends: tuple[str
     """Return one plan for each of the layer's matrices."""
     below = 1 if ends is None or layer.name == ends[1] else 2
     beside = 1 if ends is None or layer.name == ends[0] else 2
-    inputs = layer.shape[0 if layer.transposed else 1]
-    if layer.kind == "conv":
-        shapes = [(layer.blocks[0] // layer.groups, inputs // (layer.groups if layer.transposed else 1))] * layer.groups
-    else:
-        shapes = [(block, inputs) for block in layer.blocks]
     plans = []
-    for out, into in shapes:
+    for out, into in layer.shapes:
         if out % below or into % beside:
             raise ValueError(
                 f"masks: {layer.name!r}: the doubling for ReLU needs even sides; this matrix has {out} x {into}"
