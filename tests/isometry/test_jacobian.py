@@ -329,6 +329,62 @@ def test_every_geometry_has_both_products(layer, chunk, generator):
     torch.testing.assert_close(free.values, expected, rtol=1e-6, atol=1e-10)
 
 
+class Normalized(nn.Module):
+    """Batch normalization by whichever function of torch's, arguments by position or by name."""
+
+    def __init__(self, call):
+        super().__init__()
+        self.norm, self.call = nn.BatchNorm2d(2).eval(), call
+
+    def forward(self, x):
+        norm = self.norm
+        return self.call(x, norm.running_mean, norm.running_var, norm.weight, norm.bias)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, mean, var, w, b: nn.functional.batch_norm(x, mean, var, w, b, False, 0.1, 1e-3),
+        lambda x, mean, var, w, b: torch.batch_norm(x, w, b, mean, var, False, 0.1, 1e-3, False),
+        lambda x, mean, var, w, b: torch.batch_norm(
+            x, None, running_mean=mean, running_var=var, training=False, momentum=0.1, eps=1e-3, cudnn_enabled=False,
+            bias=None,
+        ),
+        lambda x, mean, var, w, b: nn.functional.batch_norm(x, weight=w, running_var=var, running_mean=mean, bias=b),
+        lambda x, mean, var, w, b: torch.native_batch_norm(x, w, b, mean, var, False, 0.1, 1e-3)[0],
+    ],
+    ids=["functional", "torch", "torch by name", "functional by name", "native"],
+)  # fmt: skip
+def test_every_spelling_of_batch_norm_has_its_own_order_of_arguments(call, generator):
+    model, x = filled(Normalized(call)).double(), randn(3, 2, 3, 4, dtype=torch.float64)
+    with torch.no_grad():
+        for number, tensor in enumerate((*model.parameters(), model.norm.running_mean, model.norm.running_var)):
+            tensor.copy_(torch.tensor([1.5, 0.5]) * (number + 1))
+    expected = by_batch_jacobian(model, x)
+    torch.testing.assert_close(singular_values(model, x).values, expected, rtol=1e-12, atol=1e-14)
+    free = singular_values(model, x, method="matrix_free", k=2, generator=generator).values
+    torch.testing.assert_close(free, expected[:, :2], rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_norm_in_float32_hands_on_the_half_precision_it_got(dtype):
+    layers = filled(nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3), nn.Conv2d(3, 2, 1), nn.Flatten()))
+    model, x = layers.eval(), randn(2, 2, 4, 4)
+    expected = singular_values(model, x).values
+    model[0].to(dtype), model[2].to(dtype)
+    assert model(x.to(dtype)).dtype == dtype
+    values = singular_values(model, x.to(dtype)).values
+    torch.testing.assert_close(values, expected, rtol=0.05, atol=0.02 * float(expected.max()))
+
+
+def test_dtypes_that_torch_does_not_mix_are_not_mixed():
+    model = nn.Sequential(nn.BatchNorm1d(2).double().eval(), nn.Flatten())
+    with pytest.raises(RuntimeError):
+        model(randn(3, 2))
+    with pytest.raises(RuntimeError):
+        singular_values(model, randn(3, 2))
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()

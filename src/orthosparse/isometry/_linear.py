@@ -5,14 +5,14 @@ that of batch normalization in a dozen passes over memory. With constant weights
 the adjoint map, which depends on nothing, and its derivative is the map itself. Nothing is kept but the weight.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-
-_SIDES = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 
 
 class LinearLayers(TorchFunctionMode):
@@ -26,12 +26,8 @@ class LinearLayers(TorchFunctionMode):
     ) -> Any:
         del types
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        result = None
-        if name in _SIDES:
-            result = _convolved(_SIDES[name], *args, **kwargs)
-        elif name == "batch_norm":
-            result = _normalized(*args, **kwargs)
+        linear = _LINEAR.get(func)  # by the function, not its name: two are called batch_norm
+        result = None if linear is None else linear(*args, **kwargs)
         return func(*args, **kwargs) if result is None else result
 
 
@@ -93,14 +89,42 @@ def _normalized(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-    *rest: Any,
 ) -> Tensor | None:
-    del momentum, rest
+    del momentum
     if training or running_mean is None or running_var is None or input.dim() < 2:
         return None
-    scale = (running_var + eps).rsqrt()
+    constants = [each for each in (running_mean, running_var, weight, bias) if each is not None]
+    precise = torch.promote_types(input.dtype, torch.float32)
+    if {each.dtype for each in constants} not in ({input.dtype}, {precise}):
+        return None  # torch says what it does not mix
+    scale = (running_var.to(precise) + eps).rsqrt()
     scale = scale if weight is None else scale * weight
     shift = -running_mean * scale
     shift = shift if bias is None else shift + bias
     shape = [1, -1, *[1] * (input.dim() - 2)]
-    return input * scale.view(shape) + shift.view(shape)
+    return (input * scale.view(shape) + shift.view(shape)).to(input.dtype)
+
+
+def _normalized_by_torch(
+    input: Tensor,  # noqa: A002
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor | None:
+    """`torch.batch_norm`, which takes its arguments in another order than `functional.batch_norm`."""
+    del cudnn_enabled
+    return _normalized(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+_LINEAR: dict[Any, Callable[..., Tensor | None]] = {
+    torch.conv1d: partial(_convolved, 1),
+    torch.conv2d: partial(_convolved, 2),
+    torch.conv3d: partial(_convolved, 3),
+    functional.batch_norm: _normalized,
+    torch.batch_norm: _normalized_by_torch,
+}
