@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from orthosparse._masking_memory import forget
 from orthosparse._masking_places import check_masks, masked_places_of, parameters_of, places_of
 from orthosparse._masking_tensor import Mask, MaskedTensor, masked_tensors, put_mask, remove_mask, why_not
 from orthosparse.layers import Layer, layer_name, leaf, unwrapped
@@ -19,7 +20,6 @@ from orthosparse.sharding import (
     is_managed_elsewhere,
     is_sharded,
     reshard,
-    zero_off_,
 )
 
 
@@ -65,7 +65,7 @@ def attach(
     for name, mask in masks.items():
         parameter = leaf(*places[name][0])
         holder = Mask(_laid_out(mask, parameter))
-        _forget(parameter, holder.mask, optimizer)
+        forget(parameter, holder.mask, optimizer)
         for place in places[name]:
             hand_over(model, place, (put_mask(*place, holder), "original"))
 
@@ -95,8 +95,9 @@ def replace_masks(
 
     Args:
         masks: as for `attach`; layers that are not named keep theirs.
-        optimizer: forgets what it holds (momentum) of the weights that leave or enter. Otherwise that can still move
-            a weight that has left: nowhere seen in the model or its state dict, but in the parameter itself.
+        optimizer: forgets what it holds (momentum) of the weights that leave or enter, as if they were new. Otherwise
+            that can still move a weight that has left: nowhere seen in the model or its state dict, but in the
+            parameter itself. LBFGS, which holds nothing weight by weight, forgets nothing.
 
     Raises:
         TypeError: a mask that is not a bool tensor; nothing is changed, as below.
@@ -116,7 +117,7 @@ def replace_masks(
     for name, new in masks.items():
         holder, parameter = layers[name].holder, layers[name].original
         new = new.to(holder.mask.device)
-        _forget(parameter, new if holder.lost else new & holder.mask, optimizer)
+        forget(parameter, new if holder.lost else new & holder.mask, optimizer)
         holder.mask.copy_(new)
         holder.lost = False
 
@@ -186,14 +187,6 @@ def synchronize(model: nn.Module, group: "dist.ProcessGroup | None" = None) -> N
     broadcast_((parameter for parameter in model.parameters() if not is_sharded(parameter)), group)
     for tensor in masked:
         tensor.settle()
-
-
-def _forget(parameter: Tensor, kept: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
-    """Zero the parameter, its gradient, and what the optimizer holds entry by entry, where `kept` is false."""
-    state = optimizer.state.get(parameter, {}).values() if optimizer else ()
-    for value in (parameter, parameter.grad, *state):
-        if isinstance(value, Tensor) and value.shape == parameter.shape:
-            zero_off_(value, kept)
 
 
 def _laid_out(mask: Tensor, parameter: Tensor) -> Tensor:

@@ -36,12 +36,17 @@ def write_(tensor: Tensor, whole: Tensor) -> Tensor:
     return tensor.copy_(shard_like(whole.to(tensor.dtype), tensor))
 
 
-@torch.no_grad()
 def zero_off_(tensor: Tensor, mask: Tensor) -> None:
     """Set `tensor` to zero where the whole `mask` is false."""
+    fill_off_(tensor, mask, 0.0)
+
+
+@torch.no_grad()
+def fill_off_(tensor: Tensor, mask: Tensor, value: float) -> None:
+    """Set `tensor` to `value` where the whole `mask` is false."""
     part, kept = _part(tensor), _part(shard_like(mask, tensor))
     # .data: the values that a backward pass may still need do not change, so neither does their version.
-    part.data.masked_fill_(~kept.to(part.device), 0)
+    part.data.masked_fill_(~kept.to(part.device), value)
 
 
 def compute_device(tensor: Tensor) -> torch.device:

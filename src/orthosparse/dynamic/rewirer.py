@@ -30,13 +30,13 @@ class Rewirer:
     """Moves a fraction of the active weights every few steps; each layer keeps exactly its count.
 
     Call ``step()`` after every ``optimizer.step()``. At an update the active weights of smallest magnitude are dropped
-    and as many inactive ones grown; new weights start at zero, and the optimizer's memory of every weight that moved is
-    reset. Dense gradients are computed on update steps alone; a model under torch.compile has a second graph for those.
-    All ranks of a distributed run make the same moves.
+    and as many inactive ones grown; new weights start at zero, and the optimizer holds of every weight that moved what
+    it would of a new one. Dense gradients are computed on update steps alone; a model under torch.compile has a second
+    graph for those. All ranks of a distributed run make the same moves.
 
     Args:
         model: a sparsified model.
-        optimizer: the one that trains it; it is read and reset, never wrapped.
+        optimizer: the one that trains it; it is read and reset, never wrapped. Not LBFGS: its memory mixes the weights.
         grow: ``gradient`` (RigL), ``random`` (SET) or ``momentum``.
         every: steps between updates.
         fraction: of the active weights, moved at the first update; a cosine takes it to 0.
@@ -76,6 +76,7 @@ class Rewirer:
         self.masked = masking.masked_layers(model)
         if not self.masked:
             raise ValueError("model: expected a sparsified model; this one has no masks (call sparsify first)")
+        _check_optimizer(optimizer)
         self.model, self.optimizer, self.grow = model, optimizer, grow
         self.every, self.fraction, self.end = every, fraction, until * steps
         self.seed = agreed_seed(draw_seed(generator))
@@ -87,7 +88,7 @@ class Rewirer:
 
     @property
     def due(self) -> bool:
-        """Whether the next ``step()`` rewires: its gradients cannot come out of a CUDA graph captured for other steps."""
+        """Whether the next ``step()`` rewires; a CUDA graph captured on another step lacks the gradients for that."""
         upcoming = self.taken + 1
         return upcoming % self.every == 0 and upcoming <= self.end
 
@@ -150,3 +151,8 @@ def _check(*, every: int, steps: int, fraction: float, until: float) -> None:
     for name, part in (("fraction", fraction), ("until", until)):
         if not 0 <= part <= 1:
             raise ValueError(f"{name}: expected a number in [0, 1]; got {part!r}")
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("optimizer: expected one that remembers weight by weight; got LBFGS, whose history mixes them")
