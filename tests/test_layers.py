@@ -1,10 +1,11 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 from orthosparse._layers_left import left_dense
 from orthosparse.layers import find_layers, unwrapped
+from orthosparse.pruning import import_prune_masks
 
 
 def only(model, **kwargs):
@@ -305,6 +306,63 @@ def test_weight_norm_is_refused_by_name():
     model = nn.ModuleDict({"fc": parametrizations.weight_norm(nn.Linear(4, 4))})
     with pytest.raises(ValueError, match="'fc' is computed from several tensors"):
         find_layers(model)
+
+
+def pruned(module, tensor):
+    return prune.l1_unstructured(module, tensor, amount=3)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: weight_norm(nn.Linear(4, 4)),
+        lambda: spectral_norm(nn.Linear(4, 4)),
+        lambda: weight_norm(nn.ConvTranspose1d(4, 4, 1)),
+        lambda: weight_norm(nn.LSTM(4, 4), "weight_hh_l0"),
+        lambda: parametrizations.weight_norm(nn.LSTM(4, 4), "weight_hh_l0"),
+        lambda: parametrizations.weight_norm(nn.GRUCell(4, 4), "weight_hh"),
+        lambda: parametrizations.weight_norm(Gated(), "w_in"),
+    ],
+)
+def test_a_tensor_that_others_compute_is_refused_by_name_in_any_module_and_may_be_excluded(make):
+    model = nn.ModuleDict({"odd": make(), "out": nn.Linear(4, 4)})
+    with pytest.raises(ValueError, match=r"'odd[.\w]*' is computed from several tensors .*exclude it"):
+        find_layers(model)
+    layers = find_layers(model, exclude=["odd"])
+    assert [*layers] == ["out"]
+    left = left_dense(model, layers)
+    assert not any("declares no matrices" in why for name, why in left.items() if "weight" in name)
+
+
+@pytest.mark.parametrize(
+    ("module", "tensor"), [(nn.Linear(4, 4), "weight"), (nn.MultiheadAttention(4, 2), "in_proj_weight")], ids=str
+)
+def test_masks_of_torchs_own_pruning_are_refused_with_the_way_to_take_them_over(module, tensor):
+    model = nn.ModuleDict({"odd": pruned(module, tensor), "out": nn.Linear(4, 4)})
+    with pytest.raises(ValueError, match=r"'odd[.\w]*' has a mask of torch.nn.utils.prune; import_prune_masks"):
+        find_layers(model)
+    assert "odd" not in find_layers(model, exclude=["odd"])
+    import_prune_masks(model)
+    assert "out" in find_layers(model)
+
+
+def test_a_weight_that_is_a_buffer_does_not_train_and_is_left_alone():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    weight = model[0].weight.detach()
+    del model[0].weight
+    model[0].register_buffer("weight", weight)
+    assert [*find_layers(model)] == ["1"]
+    assert left_dense(model, find_layers(model)) == {"0": "buffer"}
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")
+def test_tensors_without_entries_are_left_alone_and_told():
+    model = nn.ModuleDict({"none": nn.Linear(0, 5), "empty": nn.Conv1d(3, 0, 1), "fc": nn.Linear(5, 5)})
+    for include in (None, ["none", "empty", "fc"]):
+        layers = find_layers(model, include=include)
+        assert [*layers] == ["fc"]
+        assert left_dense(model, layers) == {"none": "without entries", "empty": "without entries"}
 
 
 def test_a_lazy_module_is_refused_by_name():

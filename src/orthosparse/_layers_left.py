@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import ParametrizationList
 
-from orthosparse._layers_tensors import has_one_leaf, leaf, tensor_names, tensors_of
+from orthosparse._layers_tensors import has_one_leaf, is_known, leaf, tensor_names, tensors_of
 from orthosparse.layers import Layer, layer_name, unwrapped
 
 
@@ -23,16 +23,22 @@ def left_dense(model: nn.Module, layers: Mapping[str, Layer]) -> dict[str, str]:
     for module_name, module in unwrapped(model).named_modules():
         if isinstance(module, ParametrizationList):
             continue
+        if is_known(module) and module._buffers.get("weight") is not None:
+            left[layer_name(module_name, "weight")] = "buffer"
         known = {tensor for tensor, _ in tensors_of(module, module_name, everything=False)}
         for tensor in (name for name in tensor_names(module) if has_one_leaf(module, name)):
             parameter = leaf(module, tensor)
             if id(parameter) not in seen and not is_lazy(parameter) and parameter.dim() >= 2:
                 seen.add(id(parameter))
-                left[layer_name(module_name, tensor)] = _reason(module, parameter, known=tensor in known)
+                # weight_v of an older weight norm belongs to a weight that is known
+                among = any(tensor == name or tensor.startswith(f"{name}_") for name in known)
+                left[layer_name(module_name, tensor)] = _reason(module, parameter, known=among)
     return left
 
 
 def _reason(module: nn.Module, parameter: nn.Parameter, *, known: bool) -> str:
+    if not parameter.numel():
+        return "without entries"
     if not parameter.requires_grad:
         return "frozen"
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
@@ -23,7 +24,37 @@ def leaf(module: nn.Module, tensor: str) -> nn.Parameter:
 def has_one_leaf(module: nn.Module, tensor: str) -> bool:
     """Whether a tensor is one parameter, not computed from several as by weight norm."""
     parametrizations = getattr(module, "parametrizations", {})
-    return tensor not in parametrizations or hasattr(parametrizations[tensor], "original")
+    if tensor in parametrizations:
+        return hasattr(parametrizations[tensor], "original")
+    return module._parameters.get(tensor) is not None
+
+
+def is_pruned(module: nn.Module, tensor: str) -> bool:
+    """Whether a tensor has a mask of torch.nn.utils.prune."""
+    return f"{tensor}_orig" in module._parameters and f"{tensor}_mask" in module._buffers
+
+
+def is_computed(module: nn.Module, tensor: str) -> bool:
+    """Whether a tensor is no parameter, but made of some: by prune, or the older weight norm and spectral norm."""
+    return tensor not in tensor_names(module) and any(
+        f"{tensor}_{part}" in module._parameters for part in ("orig", "v")
+    )
+
+
+def check_can_be_filled(name: str, parameter: nn.Parameter) -> None:
+    """Raise unless a layer's parameter holds real numbers that a scheme can write.
+
+    Raises:
+        TypeError: of another type than float16, bfloat16, float32 and float64, or not dense.
+        ValueError: no memory (the meta device), or no entries.
+    """
+    if not parameter.is_floating_point() or parameter.element_size() < 2 or parameter.layout != torch.strided:
+        expected = "dense weights in float16, bfloat16, float32 or float64"
+        raise TypeError(f"model: expected {expected}; {name!r} has {parameter.dtype}, {parameter.layout}")
+    if parameter.is_meta:
+        raise ValueError(f"model: expected weights that lie in memory; {name!r} is on the meta device")
+    if not parameter.numel():
+        raise ValueError(f"model: expected weights; {name!r} has none, its shape is {tuple(parameter.shape)}")
 
 
 def tensor_names(module: nn.Module) -> list[str]:
@@ -40,7 +71,7 @@ def tensors_of(module: nn.Module, name: str, *, everything: bool) -> Iterator[tu
     declared = getattr(module, DECLARATION, None)
     if declared is not None:
         yield from _declared(module, name, declared)
-    elif _is_known(module):
+    elif is_known(module):
         yield from _known(module)
     elif everything:
         for tensor in tensor_names(module):
@@ -56,7 +87,7 @@ def _declared(module: nn.Module, name: str, declared: Mapping[str, str]) -> Iter
             if tensor in module._parameters:  # registered as None: this one was built without it
                 continue
             raise ValueError(f"{where}: expected a parameter of the module ({', '.join(has)}); got {tensor!r}")
-        words, shape = str(layout).split(), leaf(module, tensor).shape
+        words, shape = str(layout).split(), _shape(module, tensor)
         if sorted(words[:2]) != ["in", "out"] or set(words[2:]) - {"tap"} or len(words) != len(shape):
             raise ValueError(
                 f"{where}: expected a word for each side of {tuple(shape)}: 'out in' or 'in out', then 'tap' for each "
@@ -66,18 +97,21 @@ def _declared(module: nn.Module, name: str, declared: Mapping[str, str]) -> Iter
         yield tensor, {"kind": kind, "blocks": (shape[words.index("out")],), "transposed": words[0] == "in"}
 
 
-def _is_known(module: nn.Module) -> bool:
+def is_known(module: nn.Module) -> bool:
+    """Whether the module is one of torch's, or a Conv1D of Hugging Face's, that hold matrices."""
     known = (_ConvNd, nn.Linear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
     return isinstance(module, known) or _is_hugging_face_conv1d(module)
 
 
 def _is_hugging_face_conv1d(module: nn.Module) -> bool:
-    return any(kind.__name__ == "Conv1D" for kind in type(module).__mro__) and "weight" in tensor_names(module)
+    return any(kind.__name__ == "Conv1D" for kind in type(module).__mro__) and _is_there(module, "weight")
 
 
 def _known(module: nn.Module) -> Iterator[tuple[str, Facts]]:
     has = tensor_names(module)
     bias = _present(has, "bias")
+    if isinstance(module, _ConvNd | nn.Linear) and not _is_there(module, "weight"):
+        return  # a buffer, say: nothing that trains
     if isinstance(module, _ConvNd):
         facts = {"groups": module.groups, "transposed": isinstance(module, _ConvTransposeNd)}
         yield "weight", {"kind": "conv", "blocks": (module.out_channels,), "biases": bias, **facts}
@@ -88,14 +122,14 @@ def _known(module: nn.Module) -> Iterator[tuple[str, Facts]]:
     elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
         yield from _recurrent(module, has)
     else:
-        out = leaf(module, "weight").shape[1]
+        out = _shape(module, "weight")[1]
         yield "weight", {"kind": "linear", "blocks": (out,), "transposed": True, "biases": bias}
 
 
 def _attention(module: nn.MultiheadAttention, has: list[str]) -> Iterator[tuple[str, Facts]]:
     d = module.embed_dim
     for tensor in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
-        if tensor in has:
+        if _is_there(module, tensor):
             fused = tensor == "in_proj_weight"
             biases = _present(has, "in_proj_bias") if tensor in ("in_proj_weight", "q_proj_weight") else ()
             yield tensor, {"kind": "linear", "blocks": (d, d, d) if fused else (d,), "biases": biases}
@@ -103,12 +137,21 @@ def _attention(module: nn.MultiheadAttention, has: list[str]) -> Iterator[tuple[
 
 def _recurrent(module: nn.Module, has: list[str]) -> Iterator[tuple[str, Facts]]:
     gates = next(number for kind, number in _GATES.items() if isinstance(module, kind))
-    for tensor in sorted(has):  # by name: the order does not change when masks are attached
-        if tensor.startswith("weight_"):
-            rows = leaf(module, tensor).shape[0]
+    names = module._flat_weights_names if isinstance(module, nn.RNNBase) else ["weight_ih", "weight_hh"]
+    for tensor in sorted(names):  # by name: the order does not change when masks are attached
+        if tensor.startswith("weight_") and _is_there(module, tensor):
+            rows = _shape(module, tensor)[0]
             gate = 1 if tensor.startswith("weight_hr") else gates
             biases = _present(has, tensor.replace("weight", "bias"))
             yield tensor, {"kind": "recurrent", "blocks": (rows // gate,) * gate, "biases": biases}
+
+
+def _is_there(module: nn.Module, tensor: str) -> bool:
+    return tensor in tensor_names(module) or is_computed(module, tensor)
+
+
+def _shape(module: nn.Module, tensor: str) -> torch.Size:
+    return (leaf if has_one_leaf(module, tensor) else getattr)(module, tensor).shape
 
 
 def _present(names: list[str], name: str) -> tuple[str, ...]:

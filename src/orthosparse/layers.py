@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from orthosparse._layers_matrices import cut, cuts
-from orthosparse._layers_tensors import has_one_leaf, tensor_names, tensors_of
+from orthosparse._layers_tensors import has_one_leaf, is_pruned, tensor_names, tensors_of
 from orthosparse._layers_tensors import leaf as leaf
 from orthosparse.selection import Selection, Selector, fits
 
@@ -127,7 +127,7 @@ def find_layers(
     By default: Linear, convolutions, attention projections, recurrent weights, Hugging Face's Conv1D, and what modules
     of your own declare: ``__orthosparse__ = {"w_in": "in out", "w_out": "out in"}`` in such a class says which of its
     parameters are matrices and how they are stored (one word a side; a kernel has ``tap`` for its further ones). Never
-    embeddings (nor what is tied to them), norms, biases, or frozen tensors.
+    embeddings (nor what is tied to them), norms, biases, frozen tensors, or those without entries.
 
     Args:
         include: only these. A frozen tensor, or one tied to an embedding, must be named, itself or a module around it:
@@ -158,7 +158,8 @@ def find_layers(
             continue
         _check_can_be_masked(layer)
         parameter = layer.parameter()
-        if _is_shy(layer, places[id(parameter)]) and not (wanted is not None and wanted.names(*place)):
+        named = wanted is not None and wanted.names(*place)
+        if not layer.numel or (_is_shy(layer, places[id(parameter)]) and not named):
             continue
         if id(parameter) not in layers:
             tied = [(m, t) for m, t in places[id(parameter)] if (m, t) != (layer.module, layer.tensor)]
@@ -182,6 +183,11 @@ def _is_shy(layer: Layer, places: list[tuple[nn.Module, str]]) -> bool:
 
 
 def _check_can_be_masked(layer: Layer) -> None:
+    if is_pruned(layer.module, layer.tensor):
+        raise ValueError(
+            f"model: {layer.name!r} has a mask of torch.nn.utils.prune; import_prune_masks takes that over, "
+            "torch.nn.utils.prune.remove makes it permanent; or exclude it"
+        )
     if not has_one_leaf(layer.module, layer.tensor):
         raise ValueError(
             f"model: {layer.name!r} is computed from several tensors (weight norm?); remove that, or exclude it"
