@@ -185,6 +185,58 @@ def test_bad_input_is_named_and_the_model_is_unchanged(wrong, error, message):
     assert not orthosparse.masks_of(model)
 
 
+BAD_WEIGHTS = {
+    "complex": (lambda m: m.to(torch.complex64), TypeError, "'0' has torch.complex64"),
+    "float8": (lambda m: m.to(torch.float8_e4m3fn), TypeError, "'0' has torch.float8_e4m3fn"),
+    "meta": (lambda m: m.to("meta"), ValueError, "'0' is on the meta device"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature:UserWarning")
+@pytest.mark.parametrize("scheme", ["ai", "base", "eoi", "sao"])
+@pytest.mark.parametrize("case", BAD_WEIGHTS)
+def test_weights_that_no_scheme_fills_are_refused_by_layer_before_anything_changes(case, scheme):
+    change, error, message = BAD_WEIGHTS[case]
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    change(model[0])
+    parameters, before = [*model.parameters()], model[1].weight.detach().clone()
+    with pytest.raises(error, match=f"model: expected .*{message}"):
+        orthosparse.sparsify(model, 0.5, scheme=scheme, distribution="uniform")
+    assert [id(p) for p in model.parameters()] == [id(p) for p in parameters]
+    assert torch.equal(model[1].weight, before)
+    assert not orthosparse.masks_of(model)
+    masks = {"0": torch.ones(8, 8, dtype=torch.bool)}
+    with pytest.raises(error, match=message):
+        orthosparse.schemes.SCHEMES[scheme](model, masks)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")
+@pytest.mark.parametrize("scheme", ["ai", "base", "eoi", "sao"])
+def test_a_layer_without_entries_is_left_out_by_every_scheme_and_told(scheme):
+    model = nn.Sequential(nn.Linear(0, 8), nn.Linear(8, 8))
+    report = orthosparse.sparsify(model, 0.5, scheme=scheme)
+    assert [row.layer for row in report.rows] == ["1"]
+    assert report.left == {"0": "without entries"}
+    with pytest.raises(ValueError, match=r"found none \(left dense: 1 without entries \(0\)\)"):
+        orthosparse.sparsify(nn.Sequential(nn.Linear(0, 8)), 0.5, scheme=scheme)
+
+
+def test_what_fails_after_the_masks_are_on_takes_them_off_again(monkeypatch):
+    model = nn.Sequential(nn.LSTM(4, 4), nn.Linear(4, 4))
+    before, names = state_of(model), [name for name, _ in model.named_parameters()]
+    types = [type(module) for module in model.modules()]
+    monkeypatch.setattr(orthosparse.masking, "synchronize", lambda model: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        orthosparse.sparsify(model, 0.5)
+    assert_same(before, state_of(model))
+    assert [name for name, _ in model.named_parameters()] == names
+    assert [type(module) for module in model.modules()] == types
+
+
+def test_halves_go_up():
+    assert orthosparse.sparsify(nn.Linear(5, 1), 0.5).got == 3
+
+
 def test_a_second_call_points_to_replace_masks():
     model = MODELS["mlp"].make()
     orthosparse.sparsify(model, 0.5)

@@ -11,6 +11,7 @@ from torch import nn
 
 from orthosparse import masking
 from orthosparse._layers_left import left_dense, told
+from orthosparse._layers_tensors import check_can_be_filled
 from orthosparse.agreement import agreed_masks, agreed_seed
 from orthosparse.choices import DistributionName, FloorName, SchemeName
 from orthosparse.counts import check_density, raise_to_floors
@@ -52,7 +53,7 @@ def sparsify(
     generator: torch.Generator | None = None,
     **options: Any,
 ) -> Report:
-    """Give `model` masks of exactly ``round(density * weights)`` ones, and weights that live on them.
+    """Give `model` masks of exactly ``density * weights`` ones (the nearest integer, halves up), and weights on them.
 
     (`dense_ends` reads `density` as that of the inner layers, and so keeps more.)
 
@@ -70,7 +71,8 @@ def sparsify(
             (``compat="paper-code"``, ``depthwise="shift"``, ``center_density=0.3``).
 
     Raises:
-        ValueError: a bad argument, nothing to sparsify, or a model that has masks already; the model is unchanged.
+        TypeError: an argument, or weights, of a wrong type; the model is unchanged, as below.
+        ValueError: a bad argument, nothing to sparsify, or a model that has masks already.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 10))
@@ -89,17 +91,17 @@ def sparsify(
     given = agreed_masks(distribute(model, density, layers=layers, **data, **own[0]))
     floors = {name: _floor(layer, scheme, own[1]) for name, layer in layers.items()}
     masks = _above_floors(given, floors, floor, seed)
-    with _unchanged_on_error(layers):
+    asked = counts_of(given)
+    with _unchanged_on_error(model, layers):
         values = {"gain": gain, "bias_std": bias_std, "generator": derive(seed, "scheme")}
         masks = fill(model, masks, layers=layers, **values, **own[1])
         masking.attach(model, masks, layers=layers)
-    masking.synchronize(model)
-    asked = counts_of(given)
-    notes = _notes(asked, counts_of(masks), floors)
-    rows = [
-        row_of(layer, _whole(layer.weight()), masks[name], asked=asked[name], gain=gain, note=notes[name])
-        for name, layer in layers.items()
-    ]
+        masking.synchronize(model)
+        notes = _notes(asked, counts_of(masks), floors)
+        rows = [
+            row_of(layer, _whole(layer.weight()), masks[name], asked=asked[name], gain=gain, note=notes[name])
+            for name, layer in layers.items()
+        ]
     return Report(tuple(rows), sum(asked.values()), distribution, scheme, gain, seed, left_dense(model, layers))
 
 
@@ -117,6 +119,8 @@ def _layers(
     if not layers:
         left = told(left_dense(model, {})) or "it has no matrices"
         raise ValueError(f"model: expected at least one layer to sparsify; found none (left dense: {left})")
+    for name, layer in layers.items():
+        check_can_be_filled(name, layer.parameter())
     return layers
 
 
@@ -177,13 +181,14 @@ def _notes(asked: Counts, got: Counts, floors: Counts) -> dict[str, str]:
 
 
 @contextmanager
-def _unchanged_on_error(layers: Mapping[str, Layer]) -> Iterator[None]:
-    """Put weights and biases back as they were when the block raises."""
+def _unchanged_on_error(model: nn.Module, layers: Mapping[str, Layer]) -> Iterator[None]:
+    """Take off all masks, and put weights and biases back as they were, when the block raises."""
     leaves = [leaf(layer.module, tensor) for layer in layers.values() for tensor in (layer.tensor, *layer.biases)]
     before = [parameter.detach().clone() for parameter in leaves]
     try:
         yield
     except BaseException:
+        masking.bake(model)
         with torch.no_grad():
             for parameter, value in zip(leaves, before, strict=True):
                 parameter.copy_(value)

@@ -8,6 +8,7 @@ from numbers import Real
 import torch
 from torch import nn
 
+from orthosparse._layers_tensors import check_can_be_filled
 from orthosparse.layers import Layer, find_layers, leaf
 from orthosparse.mappings import Masks
 from orthosparse.randomness import derive
@@ -18,8 +19,8 @@ def matched(model: nn.Module, masks: Masks, layers: Mapping[str, Layer] | None) 
     """Return the layers that `masks` names, in its order.
 
     Raises:
-        ValueError: a name that is no layer, or a mask of another shape.
-        TypeError: a mask that is not a bool tensor.
+        ValueError: a name that is no layer, a mask of another shape, or weights without memory.
+        TypeError: a mask that is not a bool tensor, or weights of a type that no scheme fills.
     """
     known = find_layers(model) if layers is None else layers
     for name, mask in masks.items():
@@ -27,6 +28,7 @@ def matched(model: nn.Module, masks: Masks, layers: Mapping[str, Layer] | None) 
             raise ValueError(f"masks: expected names of layers ({', '.join(known) or 'there are none'}); got {name!r}")
         if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
             raise TypeError(f"masks: expected bool tensors; got {getattr(mask, 'dtype', mask)!r} for {name!r}")
+        check_can_be_filled(name, known[name].parameter())
         if mask.shape != known[name].shape:
             raise ValueError(f"masks: expected shape {tuple(known[name].shape)} for {name!r}; got {tuple(mask.shape)}")
     return {name: known[name] for name in masks}
