@@ -237,6 +237,13 @@ def test_halves_go_up():
     assert orthosparse.sparsify(nn.Linear(5, 1), 0.5).got == 3
 
 
+def test_the_report_on_a_float64_model_is_measured_in_float64():
+    report = orthosparse.sparsify(MODELS["cnn"].make().double(), 0.5, exclude=["grouped", "depthwise"])
+    assert all(row.orthogonality < 1e-13 for row in report.rows)
+    half = orthosparse.sparsify(MODELS["mlp"].make().bfloat16(), 0.5)
+    assert all(1e-6 < row.orthogonality < 0.1 for row in half.rows)
+
+
 def test_a_second_call_points_to_replace_masks():
     model = MODELS["mlp"].make()
     orthosparse.sparsify(model, 0.5)

@@ -152,10 +152,10 @@ def row_of(layer: Layer, weight: torch.Tensor, mask: torch.Tensor, *, asked: int
 
 def _score(layer: Layer, weight: torch.Tensor, gain: float) -> float:
     """All matrices of the layer together, as the blocks of one block-diagonal map."""
-    squares = 0.0
+    squares, dtype = 0.0, torch.float64 if weight.dtype == torch.float64 else torch.float32
     for stack in layer.matrices(weight.contiguous()):
         kernel = stack.reshape(stack.shape[0] * stack.shape[1], stack.shape[2], *layer.shape[2:])
-        squares += orthogonality_score(kernel, groups=len(stack), gain=gain or 1.0, dtype=torch.float32) ** 2
+        squares += orthogonality_score(kernel, groups=len(stack), gain=gain or 1.0, dtype=dtype) ** 2
     return float(squares**0.5)
 
 
