@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.defaults import other_defaults
 from orthosparse import _givens_kernel, _givens_stream, givens
 from orthosparse.randomness import draw_seed
 
@@ -373,6 +374,27 @@ def test_turns_are_unit_vectors_to_rounding_and_never_a_quarter():
 
 
 # --- Randomness and bad input ----------------------------------------------------------------------------------------
+
+
+def test_a_default_device_and_dtype_do_not_matter():
+    calls = {
+        "sample": lambda: givens.sample((6, 8), 20, generator=seeded()),
+        "half": lambda: givens.sample((6, 8), 20, generator=seeded(), dtype=torch.float16),
+        "python": lambda: givens.sample((6, 8), 20, generator=seeded(), backend="python"),
+        "sample_batch": lambda: givens.sample_batch(2, (6, 8), [10, 20], generator=seeded()),
+        "rotate": lambda: givens.rotate((6, 8), 5, start="permuted", generator=seeded()),
+        "partial": lambda: givens.partial((8, 6), 3, start="permuted", generator=seeded()),
+        "sample_csr": lambda: [givens.sample_csr((6, 8), 20, generator=seeded()).to_dense()],
+        "counts_after": lambda: [givens.counts_after((6, 8), 5, generator=seeded())],
+        "expected_density": lambda: [givens.expected_density(6, 5)],
+    }
+    for name, call in calls.items():
+        expected = call()
+        with other_defaults():
+            found = call()
+        for one, other in zip(found, expected, strict=True):
+            assert (one.dtype, one.device) == (other.dtype, other.device), name
+            assert torch.equal(one, other), name
 
 
 def test_one_seed_is_drawn_and_the_global_generator_is_left_alone():

@@ -22,7 +22,7 @@ def expected_density(size: int, rotations: int) -> Tensor:
         [0.5, 1.0, 1.0]
     """
     size, rotations = check_at_least(size, 1, "size"), check_at_least(rotations, 0, "rotations")
-    return torch.tensor(list(islice(_densities(size), rotations + 1)), dtype=torch.float64)
+    return torch.tensor(list(islice(_densities(size), rotations + 1)), dtype=torch.float64, device="cpu")
 
 
 def expected_rotations(rows: int, cols: int, density: float) -> int:

@@ -135,7 +135,9 @@ def sample_csr(
     starts, cols, values = (torch.from_numpy(part) for part in parts)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support", category=UserWarning)
-        return torch.sparse_csr_tensor(starts, cols, _cast(values, dtype), task.shape, check_invariants=False)
+        return torch.sparse_csr_tensor(
+            starts, cols, _cast(values, dtype), task.shape, device="cpu", check_invariants=False
+        )
 
 
 def rotate(
@@ -174,7 +176,7 @@ def counts_after(
     """
     task = _of_rotations(shape, law)
     check_at_least(rotations, 0, "rotations")
-    return torch.tensor(_givens_plan.counts_after(task, rotations, draw_seed(generator)))
+    return torch.tensor(_givens_plan.counts_after(task, rotations, draw_seed(generator)), device="cpu")
 
 
 def partial(
@@ -197,8 +199,8 @@ def partial(
     task = make_task(shape, start=start)
     dtype, count = check_dtype(dtype), check_count(count, shape, floor=0, ceiling=task.height)
     rows, cols, signs = _givens_plan.scattered_start(task, draw_seed(generator))
-    values = torch.zeros(task.height, task.width, dtype=dtype)
-    values[rows[:count], cols[:count]] = torch.tensor(signs[:count], dtype=dtype)
+    values = torch.zeros(task.height, task.width, dtype=dtype, device="cpu")
+    values[rows[:count], cols[:count]] = torch.tensor(signs[:count], dtype=dtype, device="cpu")
     values = values.T.contiguous() if task.tall else values
     return values, values != 0
 

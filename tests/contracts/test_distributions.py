@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from contracts.defaults import other_defaults
 from contracts.models import MODELS
 from contracts.traces import differences, prepared, trace_of
 from orthosparse.counts import count_of
@@ -179,6 +180,19 @@ def test_a_bad_density_is_refused(name, density, error):
 def test_a_model_with_nothing_to_sparsify_is_refused(name):
     with pytest.raises(ValueError, match="model: expected at least one layer"):
         call(name, "mlp", 0.5, model=nn.LayerNorm(3))
+
+
+@every_pair
+@pytest.mark.parametrize("compat", [None, "paper-code"])
+def test_a_default_device_and_dtype_do_not_matter(name, model_name, compat):
+    options = {} if compat is None else {"compat": compat}
+    if options and "compat" not in inspect.signature(DISTRIBUTIONS[name]).parameters:
+        return
+    model, batch = MODELS[model_name].make(), MODELS[model_name].batch()
+    expected = call(name, model_name, 0.3, model=model, batch=batch, **options)
+    with other_defaults():
+        masks = call(name, model_name, 0.3, model=model, batch=batch, **options)
+    assert all(torch.equal(mask, expected[key]) for key, mask in masks.items())
 
 
 @every_distribution

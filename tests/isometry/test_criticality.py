@@ -6,6 +6,7 @@ import torch
 from scipy import integrate, special
 from torch import nn
 
+from contracts.defaults import other_defaults
 from orthosparse import init
 from orthosparse.isometry import critical_point, mean_field, singular_values
 from orthosparse.isometry._gaussian import ACTIVATIONS, elementwise, moments
@@ -274,6 +275,13 @@ def test_activations_without_a_point_are_named(activation, message):
 def test_bad_numbers_are_named(options):
     with pytest.raises(ValueError, match="expected a positive number"):
         critical_point("tanh", **options)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", nn.GELU(), torch.erf])
+def test_a_default_device_and_dtype_do_not_matter(activation):
+    expected = critical_point(activation), mean_field(activation, 0.9, 0.1)
+    with other_defaults():
+        assert (critical_point(activation), mean_field(activation, 0.9, 0.1)) == expected
 
 
 def test_other_types_are_refused():

@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
+from contracts.defaults import other_defaults
+from contracts.models import MODELS
 from orthosparse.isometry import effective_density
 from orthosparse.layers import find_layers
 from orthosparse.masking import attach
@@ -294,6 +296,23 @@ def test_the_model_is_left_as_it_was():
     assert [module.training for module in model.modules()] == modes
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_default_device_and_dtype_do_not_matter(name):
+    model, (x, _) = MODELS[name].make(), MODELS[name].batch()
+    masks = dict(list(find_masks(model).items())[1:])  # the first layer has none
+    expected = effective_density(model, x, masks=masks)
+    with other_defaults():
+        found = effective_density(model, x, masks=masks)
+    assert all(torch.equal(part.live, expected.layers[key].live) for key, part in found.layers.items())
+
+
+def find_masks(model, density=0.3):
+    g = torch.Generator().manual_seed(0)
+    return {
+        key: draw(layer.shape, int(density * layer.numel), generator=g) for key, layer in find_layers(model).items()
+    }
 
 
 def test_bad_input_is_named():

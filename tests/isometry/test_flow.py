@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from contracts.defaults import other_defaults
 from contracts.models import MODELS
 from orthosparse.isometry import gradient_flow
 from orthosparse.masking import attach
@@ -136,6 +137,13 @@ def test_a_linear_loss_has_no_curvature():
     flow = gradient_flow(nn.Linear(3, 1), lambda out, y: out.sum(), (torch.ones(2, 3), None))
     assert flow.curvature == 0
     assert flow.norm_after == flow.norm == pytest.approx(4.0)
+
+
+def test_a_default_device_and_dtype_do_not_matter():
+    model, batch = MODELS["batch_norm"].make().eval(), MODELS["batch_norm"].batch()
+    expected = gradient_flow(model, None, batch)
+    with other_defaults():
+        assert gradient_flow(model, None, batch) == expected
 
 
 def test_bad_input_is_named():

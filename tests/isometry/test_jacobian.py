@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
+from contracts.defaults import other_defaults
+from contracts.models import MODELS
 from orthosparse import init
 from orthosparse.isometry import effective_density, gradient_flow, singular_values
 from orthosparse.masking import attach
@@ -417,6 +419,20 @@ def test_it_differentiates_whatever_the_surroundings(surroundings):
     expected = singular_values(model, x).values
     with surroundings():
         assert torch.equal(singular_values(model, randn(2, 4)).values, expected)
+
+
+@pytest.mark.parametrize("method", ["exact", "matrix_free"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_default_device_and_dtype_do_not_matter(name, method):
+    model, (x, _) = MODELS[name].make(), MODELS[name].batch(samples=3)
+
+    def values():
+        return singular_values(model, x, method=method, k=2, generator=torch.Generator().manual_seed(0)).values
+
+    expected = values()
+    with other_defaults():
+        found = values()
+    assert torch.equal(found, expected)
 
 
 def test_half_precision_is_decomposed_in_float32():

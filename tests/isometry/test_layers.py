@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from contracts.defaults import other_defaults
+from contracts.models import MODELS
 from orthosparse import init, orthogonality
 from orthosparse.isometry import layer_singular_values, orthogonality_score, singular_values
 from orthosparse.masking import attach
@@ -122,6 +124,14 @@ def test_signal_sizes_leave_no_trace():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
     assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_default_device_and_dtype_do_not_matter():
+    model, (x, _) = MODELS["cnn"].make(), MODELS["cnn"].batch()
+    scores, spectra = orthogonality_score(model, x), layer_singular_values(model, x)
+    with other_defaults():
+        assert orthogonality_score(model, x) == scores
+        assert all(torch.equal(s.values, spectra[key].values) for key, s in layer_singular_values(model, x).items())
 
 
 def test_bad_input_is_named():

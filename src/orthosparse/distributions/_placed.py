@@ -22,8 +22,14 @@ def drawn(layers: Mapping[str, Layer], counts: Counts, generator: torch.Generato
 def tossed(layers: Mapping[str, Layer], densities: Densities, generator: torch.Generator | None) -> Masks:
     """Return masks whose every entry is an independent coin, so that their counts are random."""
     seed = draw_seed(generator)
-    coins = {name: torch.rand(layer.shape, generator=derive(seed, name, "mask")) for name, layer in layers.items()}
-    return _placed(layers, {name: coin < densities[name] for name, coin in coins.items()})
+    return _placed(
+        layers,
+        {name: _coins(layer.shape, derive(seed, name, "mask")) < densities[name] for name, layer in layers.items()},
+    )
+
+
+def _coins(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    return torch.rand(shape, generator=generator, dtype=torch.float32, device="cpu")
 
 
 def kept(layers: Mapping[str, Layer], scores: Scores, count: int) -> Masks:

@@ -55,7 +55,7 @@ def elementwise(activation: str | Activation) -> Activation:
 
 def _check_elementwise(function: Activation) -> None:
     """Other company, another order and another shape must not change what an entry becomes."""
-    points = torch.linspace(-3.0, 3.0, 24, dtype=torch.float64)
+    points = torch.linspace(-3.0, 3.0, 24, dtype=torch.float64, device="cpu")
     try:
         with torch.random.fork_rng([]):  # one that draws is refused, and leaves no trace
             whole = function(points.clone())
@@ -118,12 +118,12 @@ def _panels(integrand: Callable[[Tensor], Tensor]) -> Tensor:
 
     The rule has nodes at the panel's ends, so that a kink always stands between two nodes and is noticed.
     """
-    edges = torch.arange(-_REACH, _REACH + 1, dtype=torch.float64)
+    edges = torch.arange(-_REACH, _REACH + 1, dtype=torch.float64, device="cpu")
     left, right = edges[:-1], edges[1:]
     rough = _lobatto(integrand, left, right)
     scale = rough.abs().sum(1, keepdim=True)
-    done = torch.zeros(len(rough), dtype=torch.float64)
-    share = torch.arange(_PARTS + 1, dtype=torch.float64) / _PARTS
+    done = torch.zeros_like(rough[:, 0])
+    share = torch.arange(_PARTS + 1, dtype=torch.float64, device="cpu") / _PARTS
     for _ in range(_DIVISIONS):
         cuts = left.unsqueeze(1) + (right - left).unsqueeze(1) * share
         parts = _lobatto(integrand, cuts[:, :-1].flatten(), cuts[:, 1:].flatten()).view(len(rough), -1, _PARTS)

@@ -123,7 +123,8 @@ def ritz(
     """
 
     def draw(number: int) -> Tensor:  # on the CPU, so that every device sees the same vectors
-        return torch.randn(len(like), side, number, generator=generator, dtype=torch.float64).to(like)
+        drawn = torch.randn(len(like), side, number, generator=generator, dtype=torch.float64, device="cpu")
+        return drawn.to(like)
 
     first = block = _orthonormal(draw(probes), like.new_zeros(len(like), side, 0))
     basis = images = block[:, :, :0]

@@ -79,7 +79,7 @@ class Jacobian:
         """
         number = torch.arange(self.batch, device=self.y.device)
         generator = torch.Generator().manual_seed(0)  # any cotangent without zeros will do; always the same one
-        noise = torch.rand(self.y.shape, generator=generator).to(self.y) + 0.5
+        noise = torch.rand(self.y.shape, generator=generator, dtype=torch.float32, device="cpu").to(self.y) + 0.5
         for digit in range((self.batch - 1).bit_length()):
             for value in (0, 1):
                 chosen = (number >> digit) % 2 == value

@@ -91,7 +91,7 @@ class _Surrogate(TorchFunctionMode):
 
     def source(self, like: Tensor) -> Tensor:
         """Return ones in the shape of `like` that stand for the input; a copy, so that they may be changed in place."""
-        leaf = torch.ones(like.shape, device=like.device, requires_grad=True)
+        leaf = torch.ones(like.shape, dtype=torch.float32, device=like.device, requires_grad=True)
         self.sources.append(leaf)
         return leaf.clone()
 

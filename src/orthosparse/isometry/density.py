@@ -122,8 +122,10 @@ def _active(model: nn.Module, layers: Mapping[str, Layer], masks: Masks | None) 
     given = masks_of(model) if masks is None else masks
     if masks is not None and (unknown := sorted(set(masks) - set(layers))):
         raise ValueError(f"masks: expected names of layers of this model; got {', '.join(unknown)}")
-    whole = {name: torch.ones(layer.shape, dtype=torch.bool) for name, layer in layers.items() if name not in given}
-    active = {name: whole[name] if name in whole else given[name].bool() for name in layers}
+    active = {
+        name: given[name].bool() if name in given else torch.ones(layer.shape, dtype=torch.bool, device="cpu")
+        for name, layer in layers.items()
+    }
     for name, mask in active.items():
         if mask.shape != layers[name].shape:
             raise ValueError(f"masks: expected shape {tuple(layers[name].shape)} for {name!r}; got {tuple(mask.shape)}")
