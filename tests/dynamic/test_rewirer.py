@@ -103,7 +103,7 @@ def test_new_weights_start_at_zero_and_the_optimizer_forgets_what_moved(grow, ge
 def test_dense_gradients_are_gathered_on_update_steps_alone():
     model = make()
     optimizer = sgd(model)
-    rewirer = orthosparse.Rewirer(model, optimizer, every=3, steps=12, until=0.5)
+    rewirer = orthosparse.Rewirer(model, optimizer, every=3, steps=12, until=0.75)
     seen = []
     for step in range(12):
         seen.append((rewirer.due, rewirer._gradients.listening))
@@ -111,6 +111,29 @@ def test_dense_gradients_are_gathered_on_update_steps_alone():
     assert [due for due, _ in seen] == [step in (2, 5) for step in range(12)]
     assert all(due == listening for due, listening in seen)
     assert rewirer.updates == 2
+
+
+def test_every_update_but_those_from_the_rest_on_counts_and_moves_its_share():
+    """``t < T_end``, as in RigL's algorithm 1: on ``T_end`` itself the cosine is zero and nothing would move."""
+    model = make()
+    active = {name: int(mask.sum()) for name, mask in orthosparse.masks_of(model).items()}
+    optimizer = sgd(model)
+    rewirer = orthosparse.Rewirer(
+        model, optimizer, grow="random", every=2, fraction=0.4, steps=16, until=0.5, generator=torch.Generator()
+    )
+    moved = []
+    for step in range(16):
+        updates, masks = rewirer.updates, orthosparse.masks_of(model)
+        train(model, optimizer, rewirer, 1, start=step)
+        after = orthosparse.masks_of(model)
+        if rewirer.updates > updates:
+            moved.append(step + 1)
+            for name, count in active.items():
+                # Entries dropped in an update may be grown again in the same one.
+                assert 0 < rewirer.moved[name] <= round(cosine(0.4, step + 1, 8) * count)
+        else:
+            assert all(torch.equal(masks[name], after[name]) for name in masks)
+    assert moved == [2, 4, 6]
 
 
 def test_gradients_of_micro_batches_add_up():

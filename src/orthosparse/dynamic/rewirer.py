@@ -39,9 +39,10 @@ class Rewirer:
         optimizer: the one that trains it; it is read and reset, never wrapped. Not LBFGS: its memory mixes the weights.
         grow: ``gradient`` (RigL), ``random`` (SET) or ``momentum``.
         every: steps between updates.
-        fraction: of the active weights, moved at the first update; a cosine takes it to 0.
+        fraction: of the active weights that an update moves, annealed along half a cosine: all of it would move at
+            step 0, half of it half-way to the rest, and next to none just before.
         steps: length of the training.
-        until: fraction of the training after which masks rest (RigL: 0.75).
+        until: fraction of the training from which on masks rest (RigL: 0.75): that step itself is no update.
 
     Raises:
         ValueError: a bad argument, or a model without masks.
@@ -90,7 +91,7 @@ class Rewirer:
     def due(self) -> bool:
         """Whether the next ``step()`` rewires; a CUDA graph captured on another step lacks the gradients for that."""
         upcoming = self.taken + 1
-        return upcoming % self.every == 0 and upcoming <= self.end
+        return upcoming % self.every == 0 and upcoming < self.end
 
     def step(self) -> None:
         """Count one optimizer step, and rewire if it is time.
