@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from orthosparse.randomness import derive, derive_seed, draw_seed
@@ -20,6 +21,12 @@ def test_one_state_gives_one_seed_and_the_next_another():
 
 def test_without_a_generator_every_seed_is_new():
     assert len({draw_seed(None) for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize("generator", [0, 1.5, "0", torch, torch.Generator])
+def test_what_is_no_generator_is_named(generator):
+    with pytest.raises(TypeError, match=r"generator: expected a torch.Generator, or None; got .*manual_seed"):
+        draw_seed(generator)
 
 
 def test_seeds_depend_on_every_name_and_their_order():

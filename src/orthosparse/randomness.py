@@ -18,12 +18,20 @@ def draw_seed(generator: torch.Generator | None) -> int:
 
     The global generators are neither read nor advanced.
 
+    Raises:
+        TypeError: it is something else, as a number that was meant for a seed.
+
     Example:
         >>> draw_seed(torch.Generator().manual_seed(0)) == draw_seed(torch.Generator().manual_seed(0))
         True
     """
     if generator is None:
         return secrets.randbits(_SEED_BITS)
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator: expected a torch.Generator, or None; got {generator!r} ({type(generator).__name__}). "
+            "A seed becomes one by torch.Generator().manual_seed(seed)"
+        )
     # 63 bits: the largest range torch.randint takes.
     return int(torch.randint(2**_SEED_BITS - 1, (), generator=generator, device=generator.device).item())
 

@@ -4,6 +4,7 @@ import copy
 import logging
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -243,6 +244,23 @@ def test_what_is_no_tensor_is_refused():
     model.forward = lambda x: {"logits": x}
     with pytest.raises(ValueError, match="model: expected one tensor of logits"):
         synflow(model, 0.3, batch=(x, y))
+
+
+@pytest.mark.parametrize(
+    ("input_shape", "error"),
+    [(8, TypeError), ("8", TypeError), ([8.0], TypeError), ([True], TypeError), ({12}, TypeError), ([-8], ValueError)],
+)
+def test_an_input_shape_that_is_none_is_named(input_shape, error):
+    with pytest.raises(error, match="input_shape: expected the sides of one sample, integers of at least 1; got"):
+        synflow(MODELS["mlp"].make(), 0.3, input_shape=input_shape)
+
+
+@pytest.mark.parametrize("input_shape", [torch.Size([12]), (np.int64(12),), range(12, 13)])
+def test_any_sequence_of_integers_is_an_input_shape(input_shape):
+    expected = synflow(MODELS["mlp"].make(), 0.3, input_shape=[12], rounds=2)
+    assert torch.equal(
+        flattened(synflow(MODELS["mlp"].make(), 0.3, input_shape=input_shape, rounds=2)), flattened(expected)
+    )
 
 
 def test_autocast_does_not_lower_the_precision():

@@ -1,6 +1,7 @@
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from scipy import integrate, special
@@ -275,6 +276,28 @@ def test_activations_without_a_point_are_named(activation, message):
 def test_bad_numbers_are_named(options):
     with pytest.raises(ValueError, match="expected a positive number"):
         critical_point("tanh", **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: critical_point("tanh", q="a"), "q"),
+        (lambda: critical_point("tanh", q=True), "q"),
+        (lambda: critical_point("tanh", depth=[3]), "depth"),
+        (lambda: critical_point("tanh", depth=3, variance=None), "variance"),
+        (lambda: mean_field("tanh", None), "sigma_w"),
+        (lambda: mean_field("tanh", 1.0, "a"), "sigma_b"),
+        (lambda: mean_field("tanh", 1.0, 0.1, start=1j), "start"),
+    ],
+)
+def test_what_is_no_number_is_named(call, name):
+    with pytest.raises(TypeError, match=rf"{name}: expected a (positive number|number of at least 0); got .* \(\w+\)"):
+        call()
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert critical_point("tanh", q=np.float32(0.5)).q == 0.5
+    assert mean_field("tanh", np.float64(1.1)) == mean_field("tanh", 1.1)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", nn.GELU(), torch.erf])

@@ -301,18 +301,11 @@ def test_the_model_is_left_as_it_was():
 @pytest.mark.parametrize("name", MODELS)
 def test_a_default_device_and_dtype_do_not_matter(name):
     model, (x, _) = MODELS[name].make(), MODELS[name].batch()
-    masks = dict(list(find_masks(model).items())[1:])  # the first layer has none
+    masks = dict(list(random_masks(model, 0.3, 0).items())[1:])  # the first layer has none
     expected = effective_density(model, x, masks=masks)
     with other_defaults():
         found = effective_density(model, x, masks=masks)
     assert all(torch.equal(part.live, expected.layers[key].live) for key, part in found.layers.items())
-
-
-def find_masks(model, density=0.3):
-    g = torch.Generator().manual_seed(0)
-    return {
-        key: draw(layer.shape, int(density * layer.numel), generator=g) for key, layer in find_layers(model).items()
-    }
 
 
 def test_bad_input_is_named():
@@ -323,6 +316,10 @@ def test_bad_input_is_named():
         effective_density(model, torch.ones(1, 3), masks={"1": torch.ones(3, 3).bool()})
     with pytest.raises(ValueError, match="masks: expected shape"):
         effective_density(model, torch.ones(1, 3), masks={"0": torch.ones(3, 2).bool()})
+    with pytest.raises(TypeError, match="masks: expected a mapping of layer names to masks; got int"):
+        effective_density(model, torch.ones(1, 3), masks=3)
+    with pytest.raises(TypeError, match="masks: expected a tensor for '0'; got int"):
+        effective_density(model, torch.ones(1, 3), masks={"0": 3})
     with pytest.raises(TypeError, match="x: expected a tensor"):
         effective_density(model, [1.0])
     with pytest.raises(ValueError, match="does not depend on its input"):

@@ -153,3 +153,9 @@ def test_bad_input_is_named():
         gradient_flow(nn.Linear(3, 1), None, (torch.ones(0, 3), torch.ones(0)))
     with pytest.raises(ValueError, match="loss: expected"):
         gradient_flow(nn.Linear(3, 1), lambda out, y: out, (torch.ones(2, 3), None))
+    with pytest.raises(TypeError, match=r"loss: expected a function of \(output, y\), or None; got int"):
+        gradient_flow(nn.Linear(3, 1), 3, (torch.ones(2, 3), None))
+    with pytest.raises(TypeError, match=r"step_size: expected a finite number; got 'a' \(str\)"):
+        gradient_flow(nn.Linear(3, 1), None, (torch.ones(2, 3), None), step_size="a")
+    with pytest.raises(ValueError, match="step_size: expected a finite number; got nan"):
+        gradient_flow(nn.Linear(3, 1), None, (torch.ones(2, 3), None), step_size=math.nan)

@@ -494,6 +494,15 @@ class Overflow(nn.Module):
         (nn.Linear(3, 2), torch.ones(2, 3), {"k": 0}, ValueError, "k: expected an integer of at least 1; got 0"),
         (nn.Linear(3, 2), torch.ones(2, 3), {"chunk": True}, ValueError, "chunk"),
         (nn.Linear(3, 2), torch.ones(2, 3), {"probes": 1}, ValueError, "probes: expected an integer of at least 2"),
+        (nn.Linear(3, 2), torch.ones(2, 3), {"tolerance": "a"}, TypeError, r"tolerance: expected .*; got 'a' \(str\)"),
+        (
+            nn.Linear(3, 2),
+            torch.ones(2, 3),
+            {"tolerance": -1.0},
+            ValueError,
+            "tolerance: expected a number of at least 0",
+        ),
+        (nn.Linear(3, 2), torch.ones(2, 3), {"generator": 0}, TypeError, "generator: expected a torch.Generator"),
         (nn.Linear(3, 2), torch.ones(2, 3), {"method": "fast"}, ValueError, "method: expected one of auto, exact"),
     ],
 )

@@ -1,6 +1,8 @@
 """GraSP: the largest theta * H g of the whole model, which keep the gradient's norm highest."""
 
+import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 import torch
@@ -60,7 +62,10 @@ def grasp(
 
 
 def _tempered(loss: Callable[..., Tensor] | None, temperature: float) -> Callable[..., Tensor]:
-    if not temperature > 0:
+    value: object = temperature
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"temperature: expected a number above 0; got {temperature!r} ({type(temperature).__name__})")
+    if not 0 < temperature < math.inf:
         raise ValueError(f"temperature: expected a number above 0; got {temperature!r}")
     criterion = cross_entropy if loss is None else loss
 

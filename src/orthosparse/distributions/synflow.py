@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -68,10 +69,20 @@ def synflow(
 
 def _sample(batch: Any, input_shape: Sequence[int] | None, model: nn.Module) -> Sequence[int]:
     if input_shape is not None:
-        return input_shape
+        return _checked(input_shape)
     if batch is None:
         raise ValueError("batch: synflow needs the shape of a sample; expected a batch, or input_shape; got neither")
     inputs, _ = next(batches_of(batch, model, "synflow"))
     if not isinstance(inputs, Tensor):
         raise ValueError(f"batch: synflow takes models of one input tensor; got {described(inputs)}")
     return inputs.shape[1:]
+
+
+def _checked(input_shape: object) -> list[int]:
+    wanted = "input_shape: expected the sides of one sample, integers of at least 1"
+    sides = list(input_shape) if isinstance(input_shape, Sequence) and not isinstance(input_shape, str) else None
+    if sides is None or any(isinstance(side, bool) or not isinstance(side, Integral) for side in sides):
+        raise TypeError(f"{wanted}; got {input_shape!r} ({type(input_shape).__name__})")
+    if any(side < 1 for side in sides):
+        raise ValueError(f"{wanted}; got {input_shape!r}")
+    return sides

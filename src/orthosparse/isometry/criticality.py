@@ -19,6 +19,7 @@ is predicted, and the mean over two draws was 0.27 for density 1, 0.37 for 0.5, 
 import math
 from dataclasses import dataclass
 
+from orthosparse.isometry._checks import check_number, check_positive
 from orthosparse.isometry._gaussian import Activation, elementwise, moments
 from orthosparse.markup import html_table
 
@@ -94,6 +95,7 @@ def critical_point(
             after this many layers. Ignored where q is given.
 
     Raises:
+        TypeError: a number that is none.
         ValueError: unknown or not elementwise activation, a q at which no sigma_b works, or a derivative that is zero.
 
     Example:
@@ -104,7 +106,10 @@ def critical_point(
         (2.0, False)
     """
     function = elementwise(activation)
-    _check_positive(q=q, depth=depth, variance=variance)
+    for name, number in (("q", q), ("depth", depth)):
+        if number is not None:
+            check_positive(name, number)
+    check_positive("variance", variance)
     line = _critical_line(function)
     if q is None:
         q = _DEFAULT_Q if depth is None else _largest_q(function, line, variance / depth)
@@ -123,17 +128,11 @@ def mean_field(activation: str | Activation, sigma_w: float, sigma_b: float = 0.
         0.0259
     """
     function = elementwise(activation)
-    _check_positive(sigma_w=sigma_w, start=start)
-    if not 0 <= sigma_b < math.inf:
-        raise ValueError(f"sigma_b: expected a number of at least 0; got {sigma_b!r}")
+    check_positive("sigma_w", sigma_w)
+    check_number("sigma_b", sigma_b, least=0)
+    check_positive("start", start)
     q = _settled(function, sigma_w, sigma_b, start)
     return _described(function, sigma_w, sigma_b, q, _critical_line(function))
-
-
-def _check_positive(**numbers: float | None) -> None:
-    for name, number in numbers.items():
-        if number is not None and (isinstance(number, bool) or not 0 < number < math.inf):
-            raise ValueError(f"{name}: expected a positive number; got {number!r}")
 
 
 def _layers(factor: float) -> float:

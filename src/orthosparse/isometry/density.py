@@ -119,9 +119,14 @@ def effective_density(
 
 
 def _active(model: nn.Module, layers: Mapping[str, Layer], masks: Masks | None) -> Masks:
+    if not (masks is None or isinstance(masks, Mapping)):
+        raise TypeError(f"masks: expected a mapping of layer names to masks; got {type(masks).__name__}")
     given = masks_of(model) if masks is None else masks
     if masks is not None and (unknown := sorted(set(masks) - set(layers))):
         raise ValueError(f"masks: expected names of layers of this model; got {', '.join(unknown)}")
+    for name, mask in given.items():
+        if not isinstance(mask, Tensor):
+            raise TypeError(f"masks: expected a tensor for {name!r}; got {type(mask).__name__}")
     active = {
         name: given[name].bool() if name in given else torch.ones(layer.shape, dtype=torch.bool, device="cpu")
         for name, layer in layers.items()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from orthosparse.isometry._checks import check_number
 from orthosparse.isometry._functional import frozen_state, untraced
 from orthosparse.layers import Layer, find_layers, unwrapped
 from orthosparse.lending import lent
@@ -75,6 +76,7 @@ def gradient_flow(
         >>> flow.norm, round(flow.norm_after, 6), flow.curvature
         (2.0, 1.96, 8.0)
     """
+    check_number("step_size", step_size)
     model = unwrapped(model)
     found = dict(find_layers(model) if layers is None else layers)
     objective = _Objective(model, functional.cross_entropy if loss is None else loss, batch, draw_seed(generator))
@@ -102,6 +104,8 @@ class _Objective:
     def __init__(self, model: nn.Module, loss: Loss, batch: tuple[Any, Any], seed: int) -> None:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise TypeError(f"batch: expected a pair (x, y); got {type(batch).__name__}")
+        if not callable(loss):
+            raise TypeError(f"loss: expected a function of (output, y), or None; got {type(loss).__name__}")
         self.model, self.loss, self.seed = model, loss, seed
         self.x, self.y = batch
         if isinstance(self.x, Tensor) and (self.x.dim() == 0 or len(self.x) == 0):

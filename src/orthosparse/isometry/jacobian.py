@@ -6,6 +6,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from orthosparse.isometry._checks import check_number
 from orthosparse.isometry._functional import Output, evaluate, untraced
 from orthosparse.isometry._krylov import ritz
 from orthosparse.isometry._products import Jacobian
@@ -74,6 +75,7 @@ def singular_values(
         torch.Size([4, 2])
     """
     _check(method=method, k=k, chunk=chunk, probes=probes, steps=steps)
+    check_number("tolerance", tolerance, least=0)
     seed = draw_seed(generator)
     at = evaluate(model, x, seed=derive_seed(seed, "model"), output=output, through=through)
     with untraced(model, x.device):
