@@ -118,6 +118,8 @@ class MaskedTensor(parametrize.ParametrizationList):
 
 def _unwatched(mask: Tensor) -> Tensor:
     """The same mask for the backward pass, which does not mind that DDP writes to buffers in every forward pass."""
+    if torch.compiler.is_exporting():  # an exported program names its buffers, and has no second look at one
+        return mask
     try:
         return mask.data
     except RuntimeError:  # a batch of masks under vmap
