@@ -1,5 +1,6 @@
 """The Rewirer: SET and RigL on any sparsified model, stepped like a learning-rate scheduler."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.sharding import whole_of
 
+_log = logging.getLogger(__name__)
+
 GROWTH = {
     "gradient": "the largest |dense gradient| of the step (RigL, Evci et al. 2020)",
     "random": "uniformly at random (SET, Mocanu et al. 2018)",
@@ -32,7 +35,8 @@ class Rewirer:
     Call ``step()`` after every ``optimizer.step()``. At an update the active weights of smallest magnitude are dropped
     and as many inactive ones grown; new weights start at zero, and the optimizer holds of every weight that moved what
     it would of a new one. Dense gradients are computed on update steps alone; a model under torch.compile has a second
-    graph for those. All ranks of a distributed run make the same moves.
+    graph for those. An update whose dense gradients are not all finite (a step that a GradScaler skips) moves nothing
+    and waits for the next step. All ranks of a distributed run make the same moves.
 
     Args:
         model: a sparsified model.
@@ -82,6 +86,7 @@ class Rewirer:
         self.every, self.fraction, self.end = every, fraction, until * steps
         self.seed = agreed_seed(draw_seed(generator))
         self.taken, self.updates = 0, 0
+        self.postponed = False  # an update waits for finite gradients
         self.moved: Counts = {}  # by layer, at the last update
         self.momentum: Scores = {}
         self._gradients = DenseGradients(self.masked)
@@ -91,7 +96,7 @@ class Rewirer:
     def due(self) -> bool:
         """Whether the next ``step()`` rewires; a CUDA graph captured on another step lacks the gradients for that."""
         upcoming = self.taken + 1
-        return upcoming % self.every == 0 and upcoming < self.end
+        return (self.postponed or upcoming % self.every == 0) and upcoming < self.end
 
     def step(self) -> None:
         """Count one optimizer step, and rewire if it is time.
@@ -101,19 +106,21 @@ class Rewirer:
         """
         due, gathered = self.due, self._gradients.stop()
         self.taken += 1
-        if due:
-            self._rewire(gathered)
-            self.updates += 1
+        moved = due and self._rewire(gathered)
+        self.updates += moved
+        self.postponed = due and not moved
         self._listen_when_due()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs, in plain values and tensors."""
-        return {"taken": self.taken, "updates": self.updates, "seed": self.seed, "momentum": dict(self.momentum)}
+        counts = {"taken": self.taken, "updates": self.updates, "postponed": self.postponed}
+        return {**counts, "seed": self.seed, "momentum": dict(self.momentum)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state (the masks themselves are in the model's state dict)."""
         self._gradients.stop()
         self.taken, self.updates, self.seed = int(state["taken"]), int(state["updates"]), int(state["seed"])
+        self.postponed = bool(state.get("postponed", False))  # earlier versions knew no such thing
         self.momentum = dict(state["momentum"])
         self._listen_when_due()
 
@@ -122,27 +129,44 @@ class Rewirer:
             self._gradients.start()
 
     @torch.no_grad()
-    def _rewire(self, gathered: Scores) -> None:
+    def _rewire(self, gathered: Scores) -> bool:
+        """Move weights and return True; or change nothing, where a score is not finite, and return False."""
+        scores = {} if self.grow == "random" else self._scores(gathered)
+        if not all(bool(score.isfinite().all()) for score in scores.values()):
+            _log.info("step %d: the update waits, the dense gradients are not finite", self.taken)
+            return False
+        if self.grow == "momentum":
+            self.momentum = scores
         share = cosine(self.fraction, self.taken, self.end)
         before = masking.masks_of(self.model)
         after = {}
         for name, mask in before.items():
             number = round(share * int(mask.sum()))
             kept = drop_smallest(whole_of(self.masked[name].original), mask, number)
-            after[name] = self._grown(name, kept, number, gathered)
+            after[name] = self._grown(name, kept, number, scores)
         masking.replace_masks(self.model, after, optimizer=self.optimizer)
         self.moved = {name: int((after[name] & ~mask).sum()) for name, mask in before.items()}
+        return True
 
-    def _grown(self, name: str, kept: torch.Tensor, number: int, gathered: Scores) -> torch.Tensor:
+    def _scores(self, gathered: Scores) -> Scores:
+        """What inactive weights are ranked by; the mean over the ranks, so that all of them find the same."""
+        scores = {}
+        for name in self.masked:
+            if name not in gathered:
+                raise RuntimeError(f"step: expected a backward pass before it; layer {name!r} has no gradient")
+            gradient = whole_of(gathered.pop(name))
+            # Sums of half precision gradients would leave its range where the gradients do not.
+            score = averaged(gradient.to(torch.promote_types(gradient.dtype, torch.float32)))
+            if self.grow == "momentum" and name in self.momentum:
+                score = _MOMENTUM * self.momentum[name] + score
+            scores[name] = score
+        return scores
+
+    def _grown(self, name: str, kept: torch.Tensor, number: int, scores: Scores) -> torch.Tensor:
         if self.grow == "random":
             generator = derive(self.seed, self.updates, name)
             return resize(kept, int(kept.sum()) + number, generator=generator).to(kept.device)
-        if name not in gathered:
-            raise RuntimeError(f"step: expected a backward pass before it; layer {name!r} has no gradient")
-        score = averaged(whole_of(gathered[name]))
-        if self.grow == "momentum":
-            score = self.momentum[name] = _MOMENTUM * self.momentum.get(name, torch.zeros_like(score)) + score
-        return grow_largest(score, kept, number)
+        return grow_largest(scores[name], kept, number)
 
 
 def _check(*, every: int, steps: int, fraction: float, until: float) -> None:
