@@ -177,9 +177,10 @@ def test_a_deep_copy_trains_alone_and_its_averages_are_those_of_its_weights(name
         assert "module.3.weight_mask" in average.state_dict()
 
 
-def test_an_average_follows_masks_that_move():
+@pytest.mark.parametrize("how", [None, get_ema_multi_avg_fn(0.5)], ids=["plain", "moving"])
+def test_an_average_follows_masks_that_move(how):
     model = sparse()
-    average = AveragedModel(model)
+    average = AveragedModel(model, multi_avg_fn=how)
     average.update_parameters(model)
     new = {name: ~mask for name, mask in some_masks().items()}
     masking.replace_masks(model, new)
