@@ -196,6 +196,48 @@ def test_bad_arguments_are_named(wrong, message):
         orthosparse.Rewirer(model, sgd(model), **{"steps": 10, **wrong})
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"fraction": "a"}, r"fraction: expected a number in \[0, 1\]; got 'a' \(str\)"),
+        ({"fraction": True}, r"fraction: expected a number in \[0, 1\]; got True \(bool\)"),
+        ({"until": None}, r"until: expected a number in \[0, 1\]; got None \(NoneType\)"),
+    ],
+)
+def test_fractions_that_are_no_numbers_are_named(wrong, message):
+    model = make()
+    with pytest.raises(TypeError, match=message):
+        orthosparse.Rewirer(model, sgd(model), **{"steps": 10, **wrong})
+
+
+@pytest.mark.parametrize("optimizer", ["opt", None, torch.optim.SGD])
+def test_an_optimizer_that_is_none_is_refused(optimizer):
+    with pytest.raises(TypeError, match=r"optimizer: expected a torch\.optim\.Optimizer; got "):
+        orthosparse.Rewirer(make(), optimizer, steps=10)
+
+
+def test_the_optimizer_of_another_model_is_refused():
+    with pytest.raises(
+        ValueError, match="optimizer: expected the one that trains the model; it holds none of its mask"
+    ):
+        orthosparse.Rewirer(make(), sgd(make()), steps=10)
+
+
+def test_an_optimizer_of_some_of_the_masked_layers_is_taken():
+    model = make()
+    optimizer = sgd(model[0])
+    rewirer = orthosparse.Rewirer(model, optimizer, every=1, steps=10)
+    train(model, optimizer, rewirer, 1)
+    assert rewirer.updates == 1
+
+
+def test_a_refused_rewirer_leaves_the_model_without_listeners():
+    model = make()
+    with pytest.raises(ValueError, match="optimizer"):
+        orthosparse.Rewirer(model, sgd(make()), every=1, steps=10)
+    assert all(masked.holder.listener is None for masked in masking.masked_layers(model).values())
+
+
 def test_a_model_without_masks_is_refused():
     model = nn.Linear(3, 3)
     with pytest.raises(ValueError, match="this one has no masks"):

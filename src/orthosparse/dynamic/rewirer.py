@@ -10,14 +10,16 @@ from torch import nn
 from orthosparse import masking
 from orthosparse.agreement import agreed_seed, averaged
 from orthosparse.choices import GrowthName
+from orthosparse.counts import check_density
 from orthosparse.dynamic._criteria import drop_smallest, grow_largest
 from orthosparse.dynamic._gradients import DenseGradients
 from orthosparse.dynamic._schedules import cosine
+from orthosparse.layers import unwrapped
 from orthosparse.mappings import Counts, Scores
 from orthosparse.masks import resize
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
-from orthosparse.sharding import whole_of
+from orthosparse.sharding import reshard, whole_of
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +51,8 @@ class Rewirer:
         until: fraction of the training from which on masks rest (RigL: 0.75): that step itself is no update.
 
     Raises:
-        ValueError: a bad argument, or a model without masks.
+        TypeError: an optimizer that is none, or a fraction that is no number.
+        ValueError: a bad argument, a model without masks, or an optimizer that holds none of its masked parameters.
 
     Example:
         >>> import orthosparse
@@ -81,7 +84,8 @@ class Rewirer:
         self.masked = masking.masked_layers(model)
         if not self.masked:
             raise ValueError("model: expected a sparsified model; this one has no masks (call sparsify first)")
-        _check_optimizer(optimizer)
+        reshard(unwrapped(model))
+        _check_optimizer(optimizer, [masked.original for masked in self.masked.values()])
         self.model, self.optimizer, self.grow = model, optimizer, grow
         self.every, self.fraction, self.end = every, fraction, until * steps
         self.seed = agreed_seed(draw_seed(generator))
@@ -174,10 +178,15 @@ def _check(*, every: int, steps: int, fraction: float, until: float) -> None:
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ValueError(f"{name}: expected a positive integer; got {number!r}")
     for name, part in (("fraction", fraction), ("until", until)):
-        if not 0 <= part <= 1:
-            raise ValueError(f"{name}: expected a number in [0, 1]; got {part!r}")
+        check_density(part, name)
 
 
-def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+def _check_optimizer(optimizer: Any, masked: list[torch.Tensor]) -> None:
+    # Asked by what it has: wrappers of frameworks pass for optimizers without being derived from torch's.
+    if isinstance(optimizer, type) or not (hasattr(optimizer, "param_groups") and hasattr(optimizer, "state")):
+        raise TypeError(f"optimizer: expected a torch.optim.Optimizer; got {optimizer!r}")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("optimizer: expected one that remembers weight by weight; got LBFGS, whose history mixes them")
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if held.isdisjoint(map(id, masked)):
+        raise ValueError("optimizer: expected the one that trains the model; it holds none of its masked parameters")
