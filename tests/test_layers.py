@@ -140,6 +140,11 @@ def test_every_gate_is_a_block(kind, gates):
     assert layers["rnn.weight_ih_l0"].biases == ("bias_ih_l0",)
 
 
+def test_recurrent_tensors_come_in_the_order_of_the_parameters():
+    model = nn.LSTM(5, 7, num_layers=2, bidirectional=True, proj_size=3)
+    assert [*find_layers(model)] == [name for name, _ in model.named_parameters() if name.startswith("weight")]
+
+
 def test_a_projected_lstm_has_its_projection_as_one_matrix():
     layers = find_layers(nn.ModuleDict({"rnn": nn.LSTM(5, 8, proj_size=3)}))
     assert layers["rnn.weight_hr_l0"].blocks == (3,)

@@ -367,6 +367,7 @@ def test_the_parameters_have_one_order_whatever_order_the_masks_come_in(kind, ge
     masked = [name.split(".")[-2] for name in orders[0] if name.startswith("parametrizations.")]
     assert masked == [name for name in plain if name in masked]
     assert [*masking.masks_of(models[0])] == [*masking.masks_of(models[3])]
+    assert kind == "declared" or [*find_layers(models[0])] == [*masks] == [*masking.masks_of(models[0])]
 
 
 @pytest.mark.parametrize("kind", ORDERED)

@@ -138,7 +138,7 @@ def _attention(module: nn.MultiheadAttention, has: list[str]) -> Iterator[tuple[
 def _recurrent(module: nn.Module, has: list[str]) -> Iterator[tuple[str, Facts]]:
     gates = next(number for kind, number in _GATES.items() if isinstance(module, kind))
     names = module._flat_weights_names if isinstance(module, nn.RNNBase) else ["weight_ih", "weight_hh"]
-    for tensor in sorted(names):  # by name: the order does not change when masks are attached
+    for tensor in names:
         if tensor.startswith("weight_") and _is_there(module, tensor):
             rows = _shape(module, tensor)[0]
             gate = 1 if tensor.startswith("weight_hr") else gates
