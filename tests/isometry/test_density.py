@@ -4,9 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from contracts.defaults import other_defaults
 from contracts.models import MODELS
+from contracts.traces import differences, trace_of
 from orthosparse.isometry import effective_density
 from orthosparse.layers import find_layers
 from orthosparse.masking import attach
@@ -306,6 +308,18 @@ def test_a_default_device_and_dtype_do_not_matter(name):
     with other_defaults():
         found = effective_density(model, x, masks=masks)
     assert all(torch.equal(part.live, expected.layers[key].live) for key, part in found.layers.items())
+
+
+def test_layers_that_are_computed_again_in_the_backward_pass_are_refused():
+    class Recomputed(nn.Sequential):
+        def forward(self, x):
+            return checkpoint(super().forward, x, use_reentrant=False)
+
+    model = Recomputed(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))
+    before = trace_of(model)
+    with pytest.raises(ValueError, match=r"activation checkpointing.*switch that off"):
+        effective_density(model, torch.ones(2, 3))
+    assert differences(before, trace_of(model)) == []
 
 
 def test_bad_input_is_named():

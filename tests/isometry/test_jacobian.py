@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
 
 from contracts.defaults import other_defaults
 from contracts.models import MODELS
+from contracts.traces import differences, trace_of
 from orthosparse import init
 from orthosparse.isometry import effective_density, gradient_flow, singular_values
 from orthosparse.masking import attach
@@ -419,6 +421,32 @@ def test_it_differentiates_whatever_the_surroundings(surroundings):
     expected = singular_values(model, x).values
     with surroundings():
         assert torch.equal(singular_values(model, randn(2, 4)).values, expected)
+
+
+class Recomputed(nn.Module):
+    """Runs its layers again in the backward pass."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return checkpoint(self.inner, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("method", ["exact", "matrix_free"])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("inner", [mlp(4, 6, 3), convolutional()], ids=["mlp", "convolutional"])
+def test_layers_that_are_computed_again_in_the_backward_pass_are_measured_as_others_are(inner, training, method):
+    model = Recomputed(inner).double().train(training)
+    x = randn(3, 4, dtype=torch.float64) if isinstance(inner[0], nn.Linear) else randn(3, 2, 8, 8, dtype=torch.float64)
+    before = trace_of(model)
+    expected, found = (
+        singular_values(each, x, method=method, k=2, generator=torch.Generator().manual_seed(0)).values
+        for each in (inner, model)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-12)
+    assert differences(before, trace_of(model)) == []
 
 
 @pytest.mark.parametrize("method", ["exact", "matrix_free"])

@@ -1,7 +1,7 @@
 """A model as a function of one tensor, checked at the edge and evaluated without a trace on the model."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from orthosparse.isometry._linear import LinearLayers
 from orthosparse.layers import unwrapped
 from orthosparse.lending import lent
 
@@ -44,32 +43,41 @@ def check_input(x: Tensor) -> None:
         raise ValueError(f"x: expected a batch of at least one sample; got shape {tuple(x.shape)}")
 
 
-def evaluate(
-    model: nn.Module, x: Tensor, *, seed: int, output: Output | None = None, through: str | None = None
-) -> Evaluation:
-    """Return a fresh leaf equal to `x` and the model's output there, differentiable twice in it.
+@contextmanager
+def evaluated(
+    model: nn.Module,
+    x: Tensor,
+    *,
+    seed: int,
+    form: AbstractContextManager[Any],
+    output: Output | None = None,
+    through: str | None = None,
+) -> Iterator[Evaluation]:
+    """Yield a fresh leaf equal to `x` and the model's output there, to be differentiated, twice if need be, inside.
 
-    Parameters are constants, buffers are copies, the random state is put back: nothing of the model changes.
+    Parameters are constants, buffers are copies, the random state is put back: nothing of the model changes, also where
+    it computes layers again in the backward pass.
 
     Args:
+        form: is on during the forward pass.
         seed: of what the model draws itself, as dropout does.
         output: picks the tensor out of what the model (or `through`) returns: a callable, a key or attribute, an index.
         through: name of the module whose output is meant, instead of the model's.
     """
     check_input(x)
     model = unwrapped(model)
-    with untraced(model, x.device, seed):
+    with untraced(model, x.device, seed), lent(model, frozen_state(model)):
         leaf = x.detach().clone().requires_grad_()
         entry = leaf.clone()  # not a leaf, so that a change in place is seen and named instead of failing inside torch
-        with lent(model, frozen_state(model)), _captured(model, through) as seen, LinearLayers():
+        with _captured(model, through) as seen, form:
             result = model(entry)
-    if entry._version:
-        raise ValueError("model: changes its input in place, so the Jacobian at x is not the one of model(x); clone it")
-    if through is not None:
-        if len(seen.results) != 1:
-            raise ValueError(f"through: expected a module that runs once; {through!r} ran {len(seen.results)} times")
-        result = seen.results[0]
-    return Evaluation(leaf, _checked(picked(result, output), len(x)), seen.widest)
+        if entry._version:
+            raise ValueError(
+                "model: changes its input in place, so the Jacobian at x is not the one of model(x); clone it"
+            )
+        if through is not None:
+            result = seen.only_result(through)
+        yield Evaluation(leaf, _checked(picked(result, output), len(x)), seen.widest)
 
 
 def frozen_state(model: nn.Module) -> dict[str, Tensor]:
@@ -125,6 +133,11 @@ class _Seen:
     def measure(self, module: nn.Module, args: Any, result: Any) -> None:
         del module, args
         self.widest = max(self.widest, result.numel() if isinstance(result, Tensor) else 1)
+
+    def only_result(self, name: str) -> Any:
+        if len(self.results) != 1:
+            raise ValueError(f"through: expected a module that runs once; {name!r} ran {len(self.results)} times")
+        return self.results[0]
 
     def keep(self, module: nn.Module, args: Any, result: Any) -> None:
         del module, args

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
 
 from orthosparse.isometry._functional import Output, picked, untraced
 from orthosparse.isometry._reachability import live_weights
@@ -88,7 +89,8 @@ def effective_density(
         layers: which layers count; by default all that `find_layers` finds.
 
     Raises:
-        ValueError: an empty batch, unknown names in `masks`, or an output that does not depend on the input.
+        ValueError: an empty batch, unknown names in `masks`, an output that does not depend on the input, or a model
+            that computes layers again in the backward pass.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
@@ -105,10 +107,15 @@ def effective_density(
     active = _active(model, found, masks)
     names = {id(value): name for name, value in model.named_parameters()}
     keys = {name: names[id(layer.parameter())] for name, layer in found.items()}
-    with _evaluating(model), untraced(model, x.device):
-        live = live_weights(
-            model, x, {keys[name]: mask for name, mask in active.items()}, pick=lambda result: picked(result, output)
-        )
+    wanted = {keys[name]: mask for name, mask in active.items()}
+    try:
+        with _evaluating(model), untraced(model, x.device):
+            live = live_weights(model, x, wanted, pick=lambda result: picked(result, output))
+    except CheckpointError as error:
+        raise ValueError(
+            "model: computes layers again in the backward pass (activation checkpointing), where effective_density "
+            "does not see them; switch that off meanwhile"
+        ) from error
     paths = {name: _paths(layer, active[name], live[keys[name]]) for name, layer in found.items()}
     size = sum(layer.numel for layer in found.values())
     return EffectiveDensity(

@@ -1,14 +1,17 @@
 """The singular values of a model's input-output Jacobian: all when it is small, the largest and the mean when large."""
 
 import math
-from typing import Literal, get_args
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
 
 from orthosparse.isometry._checks import check_number
-from orthosparse.isometry._functional import Output, evaluate, untraced
+from orthosparse.isometry._functional import Output, evaluated
 from orthosparse.isometry._krylov import ritz
+from orthosparse.isometry._linear import LinearLayers
 from orthosparse.isometry._products import Jacobian
 from orthosparse.isometry._spectrum import Spectrum, rounding, spectrum_of
 from orthosparse.randomness import derive, derive_seed, draw_seed
@@ -77,16 +80,22 @@ def singular_values(
     _check(method=method, k=k, chunk=chunk, probes=probes, steps=steps)
     check_number("tolerance", tolerance, least=0)
     seed = draw_seed(generator)
-    at = evaluate(model, x, seed=derive_seed(seed, "model"), output=output, through=through)
-    with untraced(model, x.device):
-        jacobian = Jacobian(at.x, at.y, widest=at.widest, chunk=chunk)
-        side = min(jacobian.inputs, jacobian.outputs)
-        if k is not None and k > side:
-            raise ValueError(f"k: expected at most {side}, the smaller side of the Jacobian; got {k}")
-        if method == "exact" or (method == "auto" and _is_small(jacobian)):
-            return _exact(jacobian, k)
-        probes = min(side, probes or max(_PROBES, math.ceil(_SAMPLES / side)))
-        return _matrix_free(jacobian, k or 1, probes, steps, tolerance, seed)
+
+    def measured(form: AbstractContextManager[Any]) -> Spectrum:
+        own = derive_seed(seed, "model")
+        with evaluated(model, x, seed=own, form=form, output=output, through=through) as at:
+            jacobian = Jacobian(at.x, at.y, widest=at.widest, chunk=chunk)
+            side = min(jacobian.inputs, jacobian.outputs)
+            if k is not None and k > side:
+                raise ValueError(f"k: expected at most {side}, the smaller side of the Jacobian; got {k}")
+            if method == "exact" or (method == "auto" and _is_small(jacobian)):
+                return _exact(jacobian, k)
+            block = min(side, probes or max(_PROBES, math.ceil(_SAMPLES / side)))
+            return _matrix_free(jacobian, k or 1, block, steps, tolerance, seed)
+
+    with suppress(CheckpointError):  # layers that are computed again in the backward pass are then in torch's own form
+        return measured(LinearLayers())
+    return measured(nullcontext())
 
 
 def _check(*, method: str, **counts: int | None) -> None:
