@@ -136,6 +136,14 @@ def test_every_update_but_those_from_the_rest_on_counts_and_moves_its_share():
     assert moved == [2, 4, 6]
 
 
+def test_the_rest_begins_where_the_decimals_say():
+    model = make()
+    rewirer = orthosparse.Rewirer(model, sgd(model), every=55, steps=100, until=0.55)
+    assert 0.55 * 100 > 55
+    rewirer.load_state_dict({**rewirer.state_dict(), "taken": 54})
+    assert not rewirer.due
+
+
 def test_gradients_of_micro_batches_add_up():
     whole, parts = make(), make()
     for model, pieces in ((whole, 1), (parts, 3)):

@@ -87,7 +87,8 @@ class Rewirer:
         reshard(unwrapped(model))
         _check_optimizer(optimizer, [masked.original for masked in self.masked.values()])
         self.model, self.optimizer, self.grow = model, optimizer, grow
-        self.every, self.fraction, self.end = every, fraction, until * steps
+        self.every, self.fraction = every, fraction
+        self.end = round(until * steps, 6)  # 0.55 * 100 is 55, not a little more
         self.seed = agreed_seed(draw_seed(generator))
         self.taken, self.updates = 0, 0
         self.postponed = False  # an update waits for finite gradients
