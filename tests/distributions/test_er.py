@@ -36,3 +36,12 @@ def test_gates_count_as_matrices():
     assert [layer.blocks for layer in layers.values()] == [(4,) * 4, (4,) * 4]
     # 4 x (4 + 4) = 32 to 4 x (6 + 4) = 40, and 72 of 160 weights
     assert counts_of(er(nn.LSTM(6, 4), 0.45)) == {"weight_hh_l0": 32, "weight_ih_l0": 40}
+
+
+def test_a_split_convolution_counts_as_its_blocks_do_apart():
+    whole = nn.Sequential(nn.Conv1d(8, 24, 1, bias=False), nn.Conv1d(24, 16, 3, bias=False))
+    apart = nn.ModuleList([*(nn.Conv1d(8, 8, 1, bias=False) for _ in range(3)), nn.Conv1d(24, 16, 3, bias=False)])
+    split = counts_of(er(whole, 0.2, layers=find_layers(whole, split={"0": 3})))
+    counts = list(counts_of(er(apart, 0.2)).values())
+    assert split["1"] == counts[3]
+    assert split["0"] == sum(counts[:3])

@@ -338,3 +338,12 @@ def test_bad_input_is_named():
         effective_density(model, [1.0])
     with pytest.raises(ValueError, match="does not depend on its input"):
         effective_density(nn.Sequential(nn.Linear(3, 3)), torch.ones(1, 3), output=lambda out: torch.ones(1))
+
+
+def test_blocks_of_a_convolution_share_its_inputs():
+    model = nn.Sequential(nn.Conv1d(3, 4, 1, bias=False), nn.Flatten())
+    mask = torch.tensor([[1, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=torch.bool).unsqueeze(2)
+    layers = find_layers(model, split={"0": 2})
+    found = effective_density(model, torch.zeros(1, 3, 5), masks={"0": mask}, layers=layers)
+    assert found.layers["0"].dead_inputs == 1  # the last one; the others are read by one block or the other
+    assert found.layers["0"].dead_outputs == 0

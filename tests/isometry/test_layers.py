@@ -6,8 +6,9 @@ from torch import nn
 
 from contracts.defaults import other_defaults
 from contracts.models import MODELS
-from orthosparse import init, orthogonality
+from orthosparse import init, orthogonality, sparsify
 from orthosparse.isometry import layer_singular_values, orthogonality_score, singular_values
+from orthosparse.layers import find_layers
 from orthosparse.masking import attach
 
 
@@ -139,3 +140,17 @@ def test_bad_input_is_named():
         orthogonality_score(nn.Sequential(nn.Linear(2, 2)), groups=2)
     with pytest.raises(TypeError, match="x: expected a floating-point tensor"):
         orthogonality_score(nn.Sequential(nn.Conv2d(2, 2, 1)), torch.ones(1, 2, 3, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.ConvTranspose1d])
+def test_a_split_convolution_is_measured_block_by_block(kind, groups, generator):
+    model = nn.Sequential(kind(8, 24, 3, groups=groups, dilation=2, bias=False))
+    sparsify(model, 0.5, split={"0": 3}, depthwise="center", generator=generator)
+    layers = find_layers(model, split={"0": 3})
+    assert float(orthogonality_score(model, layers=layers)["0"]) < 1e-5
+    assert float(orthogonality_score(model)["0"]) > 1  # as one matrix it is no isometry
+    values = layer_singular_values(model, torch.zeros(1, 8, 9), layers=layers)["0"].values
+    matrices = 3 * [(8, 8)] if groups == 1 else [(8, 4), (4, 4), (4, 4), (8, 4)]  # the middle block is in both groups
+    assert values.shape == (1, sum(min(shape) for shape in matrices) * 9)
+    torch.testing.assert_close(values, torch.ones_like(values), atol=1e-5, rtol=0)

@@ -4,10 +4,11 @@ Every member has one signature::
 
     name(model, density, *, layers=None, batch=None, loss=None, generator=None, **own) -> Masks
 
-Of the weights of `layers` (by default those `find_layers` finds), exactly ``round(density * weights)`` are kept;
-`dense_ends` alone means the layers between its ends. Masks are bool tensors on the device of their layer. `batch` is
-``(inputs, targets)`` or an iterable of such pairs, where inputs are a tensor, a mapping of keyword arguments or, inside
-an iterable, a tuple of positional ones. `loss` is called as ``loss(outputs, targets)``, cross-entropy by default.
+Of the weights of `layers` (by default those `find_layers` finds), exactly ``density * weights`` are kept, to the
+nearest integer; `dense_ends` alone means the layers between its ends. Masks are bool tensors on the device of their
+layer. `batch` is ``(inputs, targets)`` or an iterable of such pairs, where inputs are a tensor, a mapping of keyword
+arguments or, inside an iterable, a tuple of positional ones. `loss` is called as ``loss(outputs, targets)``,
+cross-entropy by default.
 
 The model is as before afterwards, also when a member raises: weights, gradients, buffers, modes, hooks, and the global
 generators. A member that draws (masks, dropout) takes its numbers from `generator`, or a fresh seed without one.

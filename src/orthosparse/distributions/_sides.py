@@ -6,9 +6,7 @@ from orthosparse.layers import Layer
 def sides_of(layer: Layer) -> int:
     """Return n_in + n_out, summed over the matrices that lie in a fused tensor: fusing them changes nothing.
 
-    A convolution counts as one matrix of its stored sides, (out, in / groups), whatever its groups.
+    A convolution counts by its stored sides, (out, in / groups), whatever its groups.
     """
-    if layer.kind == "conv":
-        return layer.shape[0] + layer.shape[1]
-    inputs = layer.shape[0 if layer.transposed else 1]
-    return sum(layer.blocks) + len(layer.blocks) * inputs
+    inputs, outputs = layer.shape[0 if layer.transposed else 1], layer.shape[1 if layer.transposed else 0]
+    return outputs + len(layer.blocks) * inputs

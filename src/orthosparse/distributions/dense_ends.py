@@ -70,7 +70,7 @@ def _ends(layers: Mapping[str, Layer], ends: Sequence[str] | None) -> set[str]:
 
 
 def _first(layers: Mapping[str, Layer]) -> str:
-    """The first layer's name; of a recurrent module the weights that meet the input, though ``hh`` sorts before."""
+    """The first layer's name; of a recurrent module the weights that meet the input."""
     module = next(iter(layers.values())).module
     beside = [name for name, layer in layers.items() if layer.module is module]
     return min(beside, key=lambda name: layers[name].tensor.startswith("weight_hh"))

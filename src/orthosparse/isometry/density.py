@@ -1,8 +1,8 @@
 """Which weights of a sparse model lie on a live path from its input to its output."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -150,16 +150,15 @@ def _paths(layer: Layer, active: Tensor, live: Tensor) -> LayerPaths:
         density=int(active.sum()) / layer.numel,
         effective=int(live.sum()) / layer.numel,
         live=live,
-        dead_inputs=_dead_inputs(layer, stacks),
+        dead_inputs=_dead_inputs(layer, live),
         dead_outputs=sum(int((~stack.flatten(2).any(2)).sum()) for stack in stacks),
     )
 
 
-def _dead_inputs(layer: Layer, stacks: Iterable[Tensor]) -> int:
-    columns = [stack.any(3).any(1) for stack in stacks]  # [how_many, in]
-    if layer.kind == "conv":  # groups have inputs of their own; blocks share theirs
-        return sum(int((~part).sum()) for part in columns)
-    return int((~torch.cat(columns).any(0)).sum())
+def _dead_inputs(layer: Layer, live: Tensor) -> int:
+    # Groups have inputs of their own; blocks share theirs.
+    (stack,) = replace(layer, blocks=(sum(layer.blocks),)).matrices(live.contiguous())
+    return int((~stack.any(3).any(1)).sum())
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """How orthogonal each layer of a model is, and its own singular values, as the linear map that it applies."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -109,32 +110,45 @@ def layer_singular_values(
 
 
 def _score(layer: Layer, spatial: tuple[int, ...] | None, gain: float) -> LayerScore:
-    weight = layer.weight()
     if layer.kind == "conv":
-        kernel = _kernel(layer)
+        kernels, groups = _kernels(layer)
         # From sides of 2 k - 1 on the size does not matter, and that many frequencies are the fewest.
-        large = spatial is not None and all(n >= 2 * k - 1 for n, k in zip(spatial, kernel.shape[2:], strict=True))
+        sides = kernels[0].shape[2:]
+        large = spatial is not None and all(n >= 2 * k - 1 for n, k in zip(spatial, sides, strict=True))
         size = None if large else spatial
-        score = orthogonality.orthogonality_score(kernel, groups=layer.groups, spatial=size, gain=gain)
+        scores = [
+            orthogonality.orthogonality_score(kernel, groups=groups, spatial=size, gain=gain) for kernel in kernels
+        ]
     else:
-        parts = (matrix for stack in layer.matrices(weight.contiguous()) for matrix in stack[..., 0])
-        score = sum(orthogonality.orthogonality_score(part, gain=gain) ** 2 for part in parts) ** 0.5
-    return LayerScore(score, spatial, _note(layer))
+        scores = [orthogonality.orthogonality_score(part, gain=gain) for part in _matrices(layer)]
+    return LayerScore(math.hypot(*scores), spatial, _note(layer))
 
 
 def _spectrum(layer: Layer, spatial: tuple[int, ...] | None) -> Spectrum:
-    weight = layer.weight()
     if layer.kind == "conv":
-        values = orthogonality.singular_values_of(_kernel(layer), groups=layer.groups, spatial=spatial).flatten()
+        kernels, groups = _kernels(layer)
+        parts = [orthogonality.singular_values_of(kernel, groups=groups, spatial=spatial) for kernel in kernels]
     else:
-        parts = [matrix for stack in layer.matrices(weight.contiguous()) for matrix in stack[..., 0]]
-        values = torch.cat([orthogonality.singular_values_of(part).flatten() for part in parts])
-    return spectrum_of(values.sort(descending=True).values.unsqueeze(0), dtype=weight.dtype)
+        parts = [orthogonality.singular_values_of(part) for part in _matrices(layer)]
+    values = torch.cat([part.flatten() for part in parts])
+    return spectrum_of(values.sort(descending=True).values.unsqueeze(0), dtype=layer.weight().dtype)
 
 
-def _kernel(layer: Layer) -> Tensor:
+def _matrices(layer: Layer) -> list[Tensor]:
+    """The matrices of a layer without taps, one by one."""
+    return [matrix for stack in layer.matrices(layer.weight().contiguous()) for matrix in stack[..., 0]]
+
+
+def _kernels(layer: Layer) -> tuple[list[Tensor], int]:
+    """The kernels that a convolution is measured by, and the groups of each: its own one, or one for each block."""
+    if len(layer.blocks) == 1:
+        return [_kernel(layer, layer.weight())], layer.groups
+    stacks = layer.matrices(layer.weight().contiguous())
+    return [_kernel(layer, part.unflatten(2, layer.shape[2:])) for stack in stacks for part in stack], 1
+
+
+def _kernel(layer: Layer, weight: Tensor) -> Tensor:
     """The kernel as it lies on the signal: with the zeros that dilation puts between its taps."""
-    weight = layer.weight()
     steps = layer.module.dilation if isinstance(layer.module, _ConvNd) else ()
     if all(step == 1 for step in steps):
         return weight
@@ -152,7 +166,7 @@ def _note(layer: Layer) -> str:
     notes = []
     if any(step != 1 for step in module.stride):
         notes.append(f"stride {_listed(module.stride)}: scored at stride 1; the layer keeps a part of those outputs")
-    kernel = _kernel(layer)
+    kernel = _kernel(layer, layer.weight())
     reach = [side - 1 for side in kernel.shape[2:]]
     if module.padding == "valid" or (module.padding != "same" and [2 * pad for pad in _ints(module.padding)] != reach):
         notes.append(f"padding {_listed(module.padding)}: scored as one that keeps the signal's size")
