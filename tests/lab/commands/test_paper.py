@@ -135,6 +135,8 @@ def test_merge_adds_rows_names_what_is_torn_and_exports_a_file_for_each_kind(cap
     assert cli.main(["paper", "merge", "--export", "results"]) == 0
     files = sorted(path.name for path in (tmp_path / "results").iterdir())
     assert files == ["expected_density.jsonl", "mask_picture.jsonl"]
+    assert cli.main(["paper", "merge", "results", "--store", "other.sqlite"]) == 0
+    assert Store("other.sqlite").rows() == stored()
     torn = tmp_path / "results" / "expected_density.jsonl"
     torn.write_bytes(torn.read_bytes()[:-100])
     capsys.readouterr()
@@ -146,6 +148,12 @@ def test_merge_adds_rows_names_what_is_torn_and_exports_a_file_for_each_kind(cap
     lines = (tmp_path / "all.jsonl").read_text().splitlines()
     assert len(lines) == 6
     assert json.loads(lines[0]) == {"orthosparse_results": 1}
+
+
+def test_a_report_is_no_folder(capsys, tmp_path):
+    assert cli.main(["paper", "run", "masks"]) == 0
+    assert cli.main(["paper", "report", "--out", str(tmp_path)]) == 2
+    assert "out: expected a file; got the folder" in capsys.readouterr().err
 
 
 def test_report_is_given_all_rows(paper, capsys):

@@ -138,7 +138,11 @@ def test_the_page_loads_filters_and_draws_runs_without_errors(rows, tmp_path):
     const heads = [...box("contemporary").querySelectorAll("thead tr:first-child th")];
     told.columns = heads.filter(seen).map((th) => th.textContent);
     told.deep = seen(box("deep_networks"));
-    choose("model", ""); choose("method", "");
+    told.spectra = document.querySelector("#singular_values .compared") && seen(box("singular_values"));
+    choose("model", ""); choose("method", "EOI");
+    const starts = [...box("contemporary").querySelectorAll("tbody tr")].filter(seen);
+    told.starts = starts.map((tr) => tr.cells[1].textContent);
+    choose("method", "");
     told.after = [...box("contemporary").querySelectorAll("tbody tr")].filter(seen).length;
     told.runs = $("run").options.length;
     told.charts = document.querySelectorAll("#shown figure").length;
@@ -155,6 +159,8 @@ def test_the_page_loads_filters_and_draws_runs_without_errors(rows, tmp_path):
     assert told["lines"] == 3
     assert told["columns"] == ["method", "init", "ResNet32 (CIFAR-10)"]
     assert told["deep"] is False
+    assert told["spectra"] is False
+    assert told["starts"] == ["EOI"] * 5
     assert (told["runs"], told["charts"], told["found"]) == (3, 2, 1)
     assert "CONSOLE" not in done.stderr, done.stderr
 

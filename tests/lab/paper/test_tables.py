@@ -39,7 +39,7 @@ def test_where_the_paper_marks_a_smaller_mean_the_larger_one_is_marked():
     assert (marks["synflow/base"], marks["synflow/ai"]) == ("column", "")
 
 
-def test_ties_share_the_mark_dense_lines_have_none_and_nothing_is_best_alone():
+def test_ties_share_the_mark_dense_lines_have_none_and_nothing_is_best_of_a_block_alone():
     asked = [
         Line("a", ("a",), block="x"),
         Line("b", ("b",), block="x"),
@@ -48,7 +48,7 @@ def test_ties_share_the_mark_dense_lines_have_none_and_nothing_is_best_alone():
     ]
     values = {"a": 2.0, "b": 2.0, "c": 5.0, "d": 9.0}
     table = table_of("title", [Column("k", "k")], asked, lambda line, column: Measured([values[line.key]]))
-    assert [cells[0].our_mark for cells in table.cells] == ["block", "block", "", ""]
+    assert [cells[0].our_mark for cells in table.cells] == ["block", "block", "column", ""]
     lowest = table_of("title", [Column("k", "k")], asked, lambda line, column: Measured([values[line.key]]), better=min)
     assert [cells[0].our_mark for cells in lowest.cells] == ["column", "column", "", ""]
 

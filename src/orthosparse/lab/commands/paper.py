@@ -159,6 +159,8 @@ def report(
 
     if not store.exists():
         raise FileNotFoundError(f"store: {store} is not there; `orthosparse paper run` or `paper merge` makes it")
+    if out.is_dir():
+        raise ValueError(f"out: expected a file; got the folder {out}")
     rows = Store(store).rows()
     write_report(rows, out, format=format, smoke=smoke)
     typer.echo(f"{len(rows)} rows in {out}")
@@ -166,7 +168,9 @@ def report(
 
 @paper.command()
 def merge(
-    files: Annotated[list[Path] | None, typer.Argument(help="Text files of rows; by default results/*.jsonl.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Text files of rows, or folders of such; by default results.")
+    ] = None,
     export: Annotated[
         Path | None, typer.Option(help="Then write all rows: to a file, or to a folder with a file for each kind.")
     ] = None,
@@ -187,7 +191,9 @@ def merge(
     from orthosparse.lab.results import Store
 
     kept = Store(store)
-    found = sorted(_RESULTS.glob("*.jsonl")) if files is None else files
+    folders = [_RESULTS] if files is None else [place for place in files if place.is_dir()]
+    found = [place for place in files or () if not place.is_dir()]
+    found += [file for folder in folders for file in sorted(folder.glob("*.jsonl"))]
     merged = kept.merge(found)
     said = f"{len(found)} files: {merged.added} rows added, {merged.known} known already"
     for key, seed in merged.differing:

@@ -134,7 +134,7 @@ def _efficiency(chapter: Chapter) -> list[Headline]:
         if name != "eoi"
     ]
     ours = f"EOI {1e3 * seconds['eoi']:.3g} ms, orthogonal to {score:.1e}; {'; '.join(others)}"
-    seeds = _bracketed([_seeds([len(rows["eoi"])])])
+    seeds = _bracketed([_seeds([len(rows[method]) for method in seconds])])
     label = f"{chapter.title}: n = {size}, density {density:g}"
     return [Headline(label, "AI takes circa 100 times as long as EOI", ours.rstrip("; ") + seeds, chapter.rows)]
 

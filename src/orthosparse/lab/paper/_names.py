@@ -54,10 +54,20 @@ def column(model: str, data: str) -> Column:
     return Column(f"{model}/{data}", f"{MODELS[model]} ({DATA[data]})", MODELS[model])
 
 
+def both(method: str, init: str) -> str:
+    """Return the tag of what belongs to a method and to a start: it is found by either.
+
+    Example:
+        >>> both("ERK", "eoi")
+        'ERK|EOI'
+    """
+    return f"{method}|{INITS[init]}"
+
+
 def lines(methods: dict[str, str] = METHODS, inits: dict[str, str] = INITS) -> list[Line]:
     """Return a block for each method, a line for each start."""
     return [
-        Line(f"{method}/{init}", (label, start), block=method, method=label)
+        Line(f"{method}/{init}", (label, start), block=method, method=both(label, init))
         for method, label in methods.items()
         for init, start in inits.items()
     ]

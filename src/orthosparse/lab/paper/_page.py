@@ -52,5 +52,5 @@ def _names(chapters: Sequence[Chapter], tag: str) -> list[str]:
         shown = chapter.rendered
         tagged = [place for table in shown.tables for place in (*table.columns, *table.lines)]
         tagged += [place for figure in shown.figures for place in (figure, *figure.series)]
-        found |= dict.fromkeys(getattr(place, tag, "") for place in tagged)
+        found |= dict.fromkeys(name for place in tagged for name in getattr(place, tag, "").split("|"))
     return [name for name in found if name]

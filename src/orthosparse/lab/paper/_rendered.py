@@ -65,6 +65,7 @@ class Line:
     """A line of a table: its name in the numbers, its headings, the block it stands in.
 
     Attributes:
+        method: what the page finds it by; several names are joined by ``|``.
         ranked: whether it competes for the marks of its block and column (the dense ones do not).
     """
 
@@ -92,7 +93,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Series:
-    """A curve of a figure; `role` is a colour of the theme."""
+    """A curve of a figure; `role` is a colour of the theme, `method` as of a `Line`."""
 
     label: str
     xs: Sequence[float]

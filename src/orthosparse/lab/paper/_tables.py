@@ -98,8 +98,12 @@ def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Ca
         for place, mean in means.items():
             alike = {where: other for where, other in means.items() if lengths[where] == lengths[place]}
             block = [other for where, other in alike.items() if lines[where].block == lines[place].block]
-            if len(block) < 2 or mean != better(block):  # nothing is best alone
+            # Nothing is best alone.
+            if len(alike) > 1 and mean == better(alike.values()):
+                mark = "column"
+            elif len(block) > 1 and mean == better(block):
+                mark = "block"
+            else:
                 continue
-            mark = "column" if mean == better(alike.values()) else "block"
             cell = cells[place][index]
             cells[place][index] = replace(cell, paper_mark=mark) if side == "paper" else replace(cell, our_mark=mark)

@@ -5,7 +5,7 @@ from typing import Any
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper import _contemporary
 from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._names import CONTEMPORARY, SEEDS
+from orthosparse.lab.paper._names import CONTEMPORARY, SEEDS, both
 from orthosparse.lab.paper._rendered import Column, Line, Measured, Rendered
 from orthosparse.lab.paper._tables import table_of
 from orthosparse.lab.paper._trainings import grid, start_of
@@ -15,7 +15,7 @@ __all__ = ["SEEDS", "TITLE", "experiments", "render"]
 TITLE = "Test accuracy of contemporary networks, density 5 %"
 _COLUMNS = _contemporary.columns_of(CONTEMPORARY[:4])
 _DENSITY = 0.05
-_SLOW = [Line("snip/eoi", ("SNIP", "EOI, rate 0.01"), method="SNIP")]
+_SLOW = [Line("snip/eoi", ("SNIP", "EOI, rate 0.01"), method=both("SNIP", "eoi"))]
 _SLOW_COLUMNS = _COLUMNS[1:3]
 
 

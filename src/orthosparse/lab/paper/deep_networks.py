@@ -6,7 +6,7 @@ from typing import Any
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._curves import ROLES, counted, drawn
-from orthosparse.lab.paper._names import INITS, METHODS, SEEDS, column, lines
+from orthosparse.lab.paper._names import INITS, METHODS, SEEDS, both, column, lines
 from orthosparse.lab.paper._rendered import Column, Figure, Line, Rendered
 from orthosparse.lab.paper._tables import accuracies, table_of
 from orthosparse.lab.paper._trainings import grid, start_of, tiny
@@ -19,11 +19,11 @@ _COLUMNS = [column("mlp1000", "mnist"), column("cnn1000", "cifar10")]
 _LINES = [
     *lines({name: METHODS[name] for name in ("erk", "grasp", "snip", "uniform")}),
     Line("sao/base", ("SAO", "SAO"), block="sao", method="SAO"),
-    Line("sao/eoi", ("SAO", "EOI"), block="sao", method="SAO"),
+    Line("sao/eoi", ("SAO", "EOI"), block="sao", method=both("SAO", "eoi")),
     Line("dense/orthogonal", ("Dense", "Orthogonal"), block="dense", method="Dense", ranked=False),
 ]
 _RELEASED = [
-    Line(f"{name}/{init}", (f"{METHODS[name]} as released", label), block=name, method=METHODS[name])
+    Line(f"{name}/{init}", (f"{METHODS[name]} as released", label), block=name, method=both(METHODS[name], init))
     for name in ("grasp", "snip")
     for init, label in INITS.items()
 ]
@@ -80,7 +80,12 @@ def _figure(book: Book, place: Column, distribution: str, smoke: bool) -> Figure
     found = starts(place.key.split("/")[0], distribution, smoke=smoke)
     book = book.level(found.values())
     series = [
-        counted(_STARTS[name], book.curve(each, "validation_accuracy"), ROLES[name], method=METHODS[distribution])
+        counted(
+            _STARTS[name],
+            book.curve(each, "validation_accuracy"),
+            ROLES[name],
+            method=f"{METHODS[distribution]}|{_STARTS[name]}",
+        )
         for name, each in found.items()
     ]
     title = f"{place.label}, {METHODS[distribution]}"

@@ -6,7 +6,7 @@ from typing import Any
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._curves import ROLES, drawn
-from orthosparse.lab.paper._names import INITS, METHODS, SEEDS, lines
+from orthosparse.lab.paper._names import INITS, METHODS, SEEDS, both, lines
 from orthosparse.lab.paper._rendered import Column, Figure, Line, Measured, Rendered, Series
 from orthosparse.lab.paper._tables import summary, table_of
 from orthosparse.lab.paper._trainings import grid, start_of, tiny
@@ -39,14 +39,18 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     for line, (init, label) in zip(_LINES, INITS.items(), strict=True):
         means = [(float(place.key), summary(measure(line, place).values)) for place in columns]
         points = [(density, mean[0]) for density, mean in means if mean is not None]
-        series.append(Series(label, [x for x, _ in points], [y for _, y in points], ROLES[init], method="ERK"))
+        series.append(
+            Series(label, [x for x, _ in points], [y for _, y in points], ROLES[init], method=both("ERK", init))
+        )
     figure = Figure(TITLE, "density", "test accuracy, %", drawn(series), log_x=True, model="ResNet56")
     table = table_of(TITLE, columns, _LINES, measure)
     return Rendered(tables=[table], figures=[figure] if figure.series else [], notes=_NOTES)
 
 
 def _columns(smoke: bool) -> list[Column]:
-    return [Column(f"{density:g}", f"density {density:g}") for density in ((0.2, 0.4) if smoke else _DENSITIES)]
+    return [
+        Column(f"{density:g}", f"density {density:g}", "ResNet56") for density in ((0.2, 0.4) if smoke else _DENSITIES)
+    ]
 
 
 def _choose(line: Line, place: Column, *, smoke: bool) -> Experiment:

@@ -5,7 +5,7 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._names import SEEDS, column
+from orthosparse.lab.paper._names import SEEDS, both, column
 from orthosparse.lab.paper._rendered import Column, Line, Rendered
 from orthosparse.lab.paper._tables import accuracies, table_of
 from orthosparse.lab.paper._trainings import grid, start_of, tiny
@@ -15,12 +15,12 @@ __all__ = ["SEEDS", "TITLE", "experiments", "render"]
 TITLE = "Static and dynamic sparse training, density 10 %"
 _COLUMNS = [column("resnet56", "cifar10"), column("resnet32", "cifar10")]
 _LINES = [
-    Line("erk/base", ("ERK-Base", "static"), block="static", method="ERK"),
-    Line("erk/ai", ("ERK-AI", "static"), block="static", method="ERK"),
-    Line("erk/eoi", ("ERK-EOI", "static"), block="static", method="ERK"),
+    Line("erk/base", ("ERK-Base", "static"), block="static", method=both("ERK", "base")),
+    Line("erk/ai", ("ERK-AI", "static"), block="static", method=both("ERK", "ai")),
+    Line("erk/eoi", ("ERK-EOI", "static"), block="static", method=both("ERK", "eoi")),
     Line("erk/base/set", ("SET", "dynamic"), block="dynamic", method="SET"),
     Line("erk/base/rigl", ("RigL", "dynamic"), block="dynamic", method="RigL"),
-    Line("erk/eoi/rigl", ("EOI + RigL", "dynamic"), block="dynamic", method="RigL"),
+    Line("erk/eoi/rigl", ("EOI + RigL", "dynamic"), block="dynamic", method=both("RigL", "eoi")),
 ]
 _NOTES = [
     "The paper has a bar chart of ResNet56 without numbers; ResNet32 and EOI + RigL are ours.",

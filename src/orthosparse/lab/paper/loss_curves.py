@@ -7,7 +7,7 @@ from typing import Any
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._curves import ROLES, counted, drawn
-from orthosparse.lab.paper._names import ACTIVATIONS, INITS, METHODS, SEEDS, lines
+from orthosparse.lab.paper._names import ACTIVATIONS, INITS, METHODS, SEEDS, both, lines
 from orthosparse.lab.paper._rendered import Column, Figure, Line, Measured, Rendered
 from orthosparse.lab.paper._tables import table_of
 from orthosparse.lab.paper._trainings import start_of, tiny, unique
@@ -38,7 +38,7 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
         experiment = found.get((column.key, line.block, line.key.split("/")[1]))
         return None if experiment is None else book.accuracy(experiment)
 
-    columns = [Column(name, ACTIVATIONS[name]) for name in _ACTIVATIONS]
+    columns = [Column(name, ACTIVATIONS[name], "MLP") for name in _ACTIVATIONS]
     methods = {name: METHODS[name] for name in _ORDER}
     table = table_of("Test accuracy of the same runs, density 5 %", columns, lines(methods), measure)
     return Rendered(tables=[table], figures=[figure for figure in figures if figure.series], notes=_NOTES)
@@ -66,7 +66,7 @@ def _training(activation: str, name: str, scheme: str, smoke: bool) -> Experimen
 
 def _figure(book: Book, found: dict[tuple[str, str, str], Experiment], activation: str, name: str) -> Figure:
     series = [
-        counted(label, book.curve(found[activation, name, init], "loss"), ROLES[init], method=METHODS[name])
+        counted(label, book.curve(found[activation, name, init], "loss"), ROLES[init], method=both(METHODS[name], init))
         for init, label in INITS.items()
         if (activation, name, init) in found
     ]

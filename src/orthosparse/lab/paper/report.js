@@ -5,7 +5,7 @@ const $ = (id) => document.getElementById(id);
 function filter() {
   const wanted = { model: $("model").value, method: $("method").value };
   for (const element of document.querySelectorAll("[data-model], [data-method]")) {
-    const other = ["model", "method"].some((tag) => wanted[tag] && element.dataset[tag] && element.dataset[tag] !== wanted[tag]);
+    const other = ["model", "method"].some((tag) => wanted[tag] && element.dataset[tag] && !element.dataset[tag].split("|").includes(wanted[tag]));
     element.classList.toggle("off", other);
   }
   const gone = (found) => found.length > 0 && found.every((element) => element.classList.contains("off"));

@@ -7,7 +7,7 @@ from typing import Any
 from orthosparse.lab.experiments import Experiment, Spectrum
 from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._curves import DASHES, drawn
-from orthosparse.lab.paper._names import ACTIVATIONS, INITS, METHODS, SEEDS, lines
+from orthosparse.lab.paper._names import ACTIVATIONS, INITS, METHODS, SEEDS, both, lines
 from orthosparse.lab.paper._rendered import Column, Figure, Line, Measured, Rendered, Series
 from orthosparse.lab.paper._tables import summary, table_of
 from orthosparse.lab.paper._trainings import unique
@@ -38,7 +38,14 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return both figures for each distribution, and the means at one density."""
     book = Book(rows)
     figures = [
-        Figure(f"{METHODS[name]}: {words}", "sparsity", words, _series(book, name, statistic, smoke), top=_TOP)
+        Figure(
+            f"{METHODS[name]}: {words}",
+            "sparsity",
+            words,
+            _series(book, name, statistic, smoke),
+            top=_TOP,
+            model="MLP",
+        )
         for name in DISTRIBUTIONS
         for statistic, words in _STATISTICS.items()
     ]
@@ -49,7 +56,7 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
         experiment = found.get((line.key, column.key))
         return None if experiment is None else book.measured(experiment, "mean")
 
-    columns = [Column(name, ACTIVATIONS[name]) for name in _ROLES]
+    columns = [Column(name, ACTIVATIONS[name], "MLP") for name in _ROLES]
     methods = {name: METHODS[name] for name in DISTRIBUTIONS}
     title = f"Mean singular value at density {density:g}"
     table = table_of(title, columns, lines(methods), measure, better=None, digits=3)
@@ -82,7 +89,7 @@ def _series(book: Book, name: str, statistic: str, smoke: bool) -> tuple[Series,
                 [y for _, y in sorted(found)],
                 _ROLES[activation],
                 DASHES[scheme],
-                method=METHODS[name],
+                method=both(METHODS[name], scheme),
             )
             for (activation, scheme), found in points.items()
         ]
