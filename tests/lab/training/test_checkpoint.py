@@ -81,11 +81,18 @@ def test_a_changed_number_in_the_json_is_noticed(tmp_path, caplog):
     assert "seal" in caplog.text
 
 
-def test_only_damaged_checkpoints_are_an_error(tmp_path, caplog):
-    _truncate(save(tmp_path, 1, _tree(1)))
-    with pytest.raises(ValueError, match="every checkpoint in it is damaged"):
-        load(tmp_path)
-    assert caplog.records
+def test_only_damaged_checkpoints_are_the_same_error_every_time(tmp_path, caplog):
+    for steps in (1, 2):
+        _truncate(save(tmp_path, steps, _tree(steps)))
+    said = []
+    for _ in range(3):
+        with pytest.raises(ValueError, match="every checkpoint in it is damaged; remove it") as caught:
+            load(tmp_path)
+        said.append(str(caught.value))
+        tidy(tmp_path)
+        assert has_checkpoint(tmp_path)
+    assert len(set(said)) == 1
+    assert len(caplog.records) == 2  # each damage is said once
 
 
 def test_a_later_generation_replaces_a_damaged_one_of_the_same_step(tmp_path, caplog):

@@ -136,6 +136,18 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_resumed(config, 
     assert row["test_loss"] == whole["test_loss"]
 
 
+def test_a_run_whose_checkpoints_are_all_damaged_never_starts_from_zero_unasked(config, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train(config(), seed=1, out=tmp_path, checkpoint_steps=5, callbacks=[_StopAt(18)])
+    for path in tmp_path.glob("checkpoint-*.json"):
+        path.write_bytes(b"x")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="every checkpoint in it is damaged"):
+            train(config(), seed=1, out=tmp_path, resume=True)
+    with pytest.raises(ValueError, match="holds a run already"):
+        train(config(), seed=1, out=tmp_path)
+
+
 def test_a_loss_that_is_not_finite_leaves_the_last_good_checkpoint(config, tmp_path):
     class Spoil(Callback):
         def on_step(self, state, verify):

@@ -15,6 +15,7 @@ from orthosparse.lab.training.trees import flatten, unflatten
 _log = logging.getLogger(__name__)
 _KEPT = 2
 _FORMAT = 1
+_DAMAGED = ".json.damaged"  # the name that a damaged one is set aside under
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -58,21 +59,20 @@ def load(folder: Path) -> Any | None:
     Raises:
         ValueError: there are checkpoints, and all of them are damaged.
     """
-    found = _generations(folder)
-    for path in found:
+    for path in _generations(folder):
         try:
             return _read(path)
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             _log.warning("%s is damaged (%s); trying the checkpoint before it", path, error)
-            path.replace(path.with_suffix(".json.damaged"))
-    if found:
-        raise ValueError(f"{folder}: every checkpoint in it is damaged; start again without --resume in a new folder")
+            path.replace(path.with_suffix(_DAMAGED))
+    if has_checkpoint(folder):
+        raise ValueError(f"{folder}: every checkpoint in it is damaged; remove it, or choose another, to start again")
     return None
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Return whether `folder` holds a checkpoint, whole or damaged."""
-    return bool(_generations(folder))
+    """Return whether `folder` holds a checkpoint, whole or damaged, one that was set aside included."""
+    return any(folder.glob("checkpoint-*.json")) or any(folder.glob(f"checkpoint-*{_DAMAGED}"))
 
 
 def tidy(folder: Path) -> None:
@@ -80,7 +80,7 @@ def tidy(folder: Path) -> None:
     for draft in folder.glob(".*.tmp"):
         draft.unlink()
     for tensors in folder.glob("checkpoint-*.safetensors"):
-        if not tensors.with_suffix(".json").exists() and not tensors.with_suffix(".json.damaged").exists():
+        if not tensors.with_suffix(".json").exists() and not tensors.with_suffix(_DAMAGED).exists():
             tensors.unlink()
 
 
