@@ -136,6 +136,18 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_resumed(config, 
     assert row["test_loss"] == whole["test_loss"]
 
 
+@pytest.mark.parametrize("damage", ["{", "", "{}"])
+def test_a_damaged_row_is_made_again_from_the_checkpoints_beside_it(config, tmp_path, caplog, damage):
+    first = train(config(), seed=1, out=tmp_path)
+    (tmp_path / "result.jsonl").write_text(damage)
+    keep = _Keep()
+    again = train(config(), seed=1, out=tmp_path, resume=True, callbacks=[keep])
+    assert keep.started == 42  # nothing is trained twice
+    assert "result.jsonl is damaged" in caplog.text
+    assert again["test_loss"] == first["test_loss"]
+    assert json.loads((tmp_path / "result.jsonl").read_text()) == json.loads(json.dumps(again))
+
+
 def test_a_run_whose_checkpoints_are_all_damaged_never_starts_from_zero_unasked(config, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(config(), seed=1, out=tmp_path, checkpoint_steps=5, callbacks=[_StopAt(18)])

@@ -15,6 +15,7 @@ from orthosparse.lab.training.checkpoint import has_checkpoint, write_durably
 from orthosparse.lab.training.config import TrainConfig
 from orthosparse.lab.training.devices import arithmetic, launch
 from orthosparse.lab.training.evaluate import evaluate
+from orthosparse.lab.training.finished import record_of
 from orthosparse.lab.training.logs import LOGS
 from orthosparse.lab.training.loop import fit
 from orthosparse.lab.training.saving import Saving, check_same, last_checkpoint
@@ -112,9 +113,7 @@ def _folder(folder: Path, fabric: Fabric, resume: bool) -> Path:
 
 def _finished(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     """Return the row of a run that has ended, or None."""
-    path = folder / RESULT
-    if not path.exists():
-        return None
-    row: dict[str, Any] = json.loads(path.read_text())
-    check_same({name: row[name] for name in settings}, settings)
+    row = record_of(folder / RESULT, (*settings, "test_accuracy", "test_loss", "density"))
+    if row is not None:
+        check_same({name: row[name] for name in settings}, settings)
     return row

@@ -260,6 +260,17 @@ def test_a_divergence_survives_a_resume_and_a_finished_run_is_not_repeated(deep,
         train_ensemble([(members[0][0], 9), *members[1:]], device="cpu", out=tmp_path, resume=True)
 
 
+@pytest.mark.parametrize("damage", ["{", "", "{}"])
+def test_damaged_results_are_made_again_from_the_checkpoints_beside_them(deep, tmp_path, caplog, damage):
+    members = [(deep(density=0.3), 1), (deep(), 2)]
+    first = train_ensemble(members, device="cpu", out=tmp_path)
+    (tmp_path / "results.json").write_text(damage)
+    again = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+    assert "results.json is damaged" in caplog.text
+    assert [each.row["test_loss"] for each in again] == [each.row["test_loss"] for each in first]
+    assert len(json.loads((tmp_path / "results.json").read_text())["results"]) == 2
+
+
 def test_the_curve_of_the_test_accuracy_ends_where_the_row_does(deep):
     (ended,) = train_ensemble([(deep(), 1)], device="cpu", curve=True)
     curve = [epoch["test_accuracy"] for epoch in ended.row["epochs"]]

@@ -9,6 +9,7 @@ from orthosparse.lab.training.checkpoint import write_durably
 from orthosparse.lab.training.ensemble.saving import error_from, told_of
 from orthosparse.lab.training.ensemble.starts import Start
 from orthosparse.lab.training.ensemble.state import Ensemble
+from orthosparse.lab.training.finished import record_of
 from orthosparse.lab.training.nonfinite import NonFiniteError
 from orthosparse.lab.training.saving import check_same
 
@@ -69,12 +70,11 @@ def kept(folder: Path, settings: dict[str, Any]) -> list[Ended] | None:
     """Return the results of a run that has ended, or None.
 
     Raises:
-        ValueError: they are those of other members.
+        ValueError: they are those of other members; they are damaged, and there is no checkpoint to go on from.
     """
-    path = folder / RESULTS
-    if not path.exists():
+    found = record_of(folder / RESULTS, ("settings", "results"))
+    if found is None:
         return None
-    found: dict[str, Any] = json.loads(path.read_text())
     check_same(found["settings"], settings)
     return [Ended(**{**each, "error": _untold(each["error"]), "before": each["seconds"]}) for each in found["results"]]
 
