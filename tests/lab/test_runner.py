@@ -210,9 +210,34 @@ def test_estimates_follow_the_same_experiment_then_its_kind_then_its_own_cost(to
 
 
 def test_estimates_learn_from_rows_of_the_same_device_alone(toys):
-    row = {"key": MaskPicture("sao").key(), "kind": "mask_picture", "device": "here", "wall_s": 8.0}
+    row = {"key": MaskPicture("sao").key(), "kind": "mask_picture", "device": "here", "wall_s": 8.0, "metrics": {}}
     estimates = Estimates()
     estimates.learn([row, {**row, "device": "elsewhere", "wall_s": 900.0}, {**row, "kind": "unheard of"}], "here")
+    assert estimates.seconds(MaskPicture("sao")) == 8.0
+
+
+def test_pairs_that_ran_as_one_have_a_share_of_the_time_each(toys):
+    estimates = Estimates()
+    one, two = toys.pair("one", seconds=10.0).experiment, toys.pair("two", seconds=20.0).experiment
+    estimates.add(one, 60.0, together=12)
+    assert (estimates.seconds(one), estimates.seconds(two)) == (5.0, 10.0)
+    assert estimates.seconds(one, two, two) == 25.0
+
+
+def test_what_ran_alone_tells_of_runs_alone_and_what_ran_as_one_of_runs_as_one(toys):
+    estimates = Estimates()
+    known, other = toys.pair("known", seconds=10.0).experiment, toys.pair("other", seconds=1.0).experiment
+    estimates.add(known, 30.0)
+    assert estimates.seconds(known, other) == 33.0  # nothing better is known
+    estimates.add(known, 40.0, together=4)
+    assert (estimates.seconds(known), estimates.seconds(known, known)) == (30.0, 20.0)
+    assert (estimates.seconds(other), estimates.seconds(other, other)) == (3.0, 2.0)
+
+
+def test_estimates_learn_shares_from_rows_of_pairs_that_ran_as_one():
+    row = {"key": MaskPicture("sao").key(), "kind": "mask_picture", "device": "here", "wall_s": 96.0}
+    estimates = Estimates()
+    estimates.learn([row | {"metrics": {"together": 12}}], "here")
     assert estimates.seconds(MaskPicture("sao")) == 8.0
 
 

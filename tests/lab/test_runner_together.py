@@ -138,6 +138,37 @@ def test_a_bundle_that_cannot_end_in_time_is_not_started(store):
     assert (summary.done, calls, len(summary.postponed)) == ([], [], 4)
 
 
+def known(seconds):
+    """Estimates of runs alone, of all the pairs."""
+    estimates = Estimates()
+    for pair in PAIRS:
+        estimates.add(pair.experiment, seconds)
+    return estimates
+
+
+def test_of_pairs_that_would_run_as_one_as_many_are_started_as_can_end_in_time(store):
+    summary, calls = sweep(PAIRS, store, budget=Budget(250.0, known(100.0)))
+    assert calls == [PAIRS[:2], PAIRS[2:]]  # those two took no time at all, so that it is there for the others
+    assert (len(summary.done), summary.postponed) == (4, [])
+
+
+def test_a_bundle_that_was_begun_and_cannot_end_in_time_is_left_whole_and_not_waited_for(store):
+    def stopped(members, progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(PAIRS, store, LOCAL, perform=perform, together=Together(9, stopped))
+    summary, calls = sweep(PAIRS, store, budget=Budget(250.0, known(100.0)))
+    assert (summary.done, calls, len(summary.postponed)) == ([], [], 4)
+
+
+def test_a_sweep_learns_the_share_of_each_pair_of_a_bundle(store):
+    estimates = Estimates()
+    sweep(PAIRS, store, budget=Budget(600.0, estimates))
+    (wall,) = {row["wall_s"] for row in store.rows()}
+    assert estimates.seconds(*(pair.experiment for pair in PAIRS)) == pytest.approx(wall)
+
+
 PROGRAM = """
 import sys
 from functools import partial

@@ -33,35 +33,54 @@ class Estimates:
     """Times of pairs to come: those of the same experiment, else its `cost` scaled by what others really took.
 
     Others are, as far as there are any, experiments of the same kind on the same model and data, or of the same kind.
+    Of pairs that ran as one, each has its share of the time. Shares tell of those that are to run as one, and whole
+    times of those that run alone; where only the other is known, it has to do: the sum of the times that pairs take
+    alone is more than they take as one.
     """
 
     def __init__(self) -> None:
-        self._same: dict[str, list[float]] = {}
-        self._walls: dict[tuple[str, ...], float] = {}
-        self._costs: dict[tuple[str, ...], float] = {}
+        self._same: dict[tuple[bool, str], list[float]] = {}
+        self._walls: dict[tuple[bool, tuple[str, ...]], float] = {}
+        self._costs: dict[tuple[bool, tuple[str, ...]], float] = {}
 
-    def add(self, experiment: Experiment, wall: float) -> None:
-        """Learn from a pair that took `wall` seconds."""
-        self._same.setdefault(experiment.key(), []).append(wall)
-        cost = experiment.cost()
+    def add(self, experiment: Experiment, wall: float, together: int = 1) -> None:
+        """Learn from a pair that took `wall` seconds, or from one of the `together` pairs that took them as one."""
+        share, shared, cost = wall / together, together > 1, experiment.cost()
+        self._same.setdefault((shared, experiment.key()), []).append(share)
         for family in _families(experiment):
             # Sums, not a mean of ratios: what takes long counts for more.
-            self._walls[family] = self._walls.get(family, 0.0) + wall
-            self._costs[family] = self._costs.get(family, 0.0) + cost
+            self._walls[shared, family] = self._walls.get((shared, family), 0.0) + share
+            self._costs[shared, family] = self._costs.get((shared, family), 0.0) + cost
 
     def learn(self, rows: Iterable[dict[str, Any]], device: str) -> None:
         """Learn from rows that were made on the same device; those of unknown kinds are passed over."""
         for row in rows:
             if row["device"] == device and row["kind"] in KINDS:
-                self.add(experiment_of(row["key"]), row["wall_s"])
+                self.add(experiment_of(row["key"]), row["wall_s"], together_of(row))
 
-    def seconds(self, experiment: Experiment) -> float:
-        """Return the seconds that a run is expected to take."""
-        if same := self._same.get(experiment.key()):
-            return sum(same) / len(same)
-        known = (family for family in _families(experiment) if self._costs.get(family))
-        scale = next((self._walls[family] / self._costs[family] for family in known), 1.0)
+    def seconds(self, *experiments: Experiment) -> float:
+        """Return the seconds that a run of an experiment is expected to take, or of several as one."""
+        shared = len(experiments) > 1
+        return sum(self._share(experiment, (shared, not shared)) for experiment in experiments)
+
+    def _share(self, experiment: Experiment, ways: tuple[bool, bool]) -> float:
+        """Return the seconds of one experiment, of the first way that something is known of."""
+        for way in ways:
+            if same := self._same.get((way, experiment.key())):
+                return sum(same) / len(same)
+        places = [(way, family) for family in _families(experiment) for way in ways]
+        scale = next((self._walls[place] / self._costs[place] for place in places if self._costs.get(place)), 1.0)
         return scale * experiment.cost()
+
+
+def together_of(row: dict[str, Any]) -> int:
+    """Return how many pairs shared the time of a row.
+
+    Example:
+        >>> together_of({"metrics": {"together": 12}}), together_of({"metrics": {}})
+        (12, 1)
+    """
+    return int(row["metrics"].get("together", 1))
 
 
 def _families(experiment: Experiment) -> list[tuple[str, ...]]:
@@ -76,6 +95,6 @@ class Budget:
     def __init__(self, seconds: float, estimates: Estimates) -> None:
         self._end, self.estimates = monotonic() + seconds, estimates
 
-    def fits(self, experiment: Experiment) -> bool:
-        """Return whether a run that starts now is expected to end in time."""
-        return monotonic() + self.estimates.seconds(experiment) <= self._end
+    def fits(self, *experiments: Experiment) -> bool:
+        """Return whether a run that starts now is expected to end in time, of an experiment or of several as one."""
+        return monotonic() + self.estimates.seconds(*experiments) <= self._end

@@ -8,12 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from orthosparse.lab._runner_budget import Budget, Estimates, seconds_of
+from orthosparse.lab._runner_budget import Budget, Estimates, seconds_of, together_of
 from orthosparse.lab._runner_display import Display, Silent
 from orthosparse.lab.bundles import Bundle, Together, begin, bundled
 from orthosparse.lab.engines import Outcome, Perform
+from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.pairs import Pair
 from orthosparse.lab.results import EXPIRY, Owner, Store
 
@@ -65,7 +66,8 @@ def run(
         perform: ``(pair, progress) -> row``; see `pairs.perform`.
         together: run trainings of one shape as one (with the local engine, in one process). Its rows come together; a
             sweep that was stopped goes on with the same ones.
-        budget: pairs that are not expected to end in it are not started.
+        budget: pairs that are not expected to end in it are not started; of those that would run as one, as many are
+            as are expected to end in it.
         expiry: seconds after which a runner that gives no sign of life has lost its claims.
     """
     sweep = _Sweep(list(dict.fromkeys(pairs)), store, together, budget, display or Silent(), expiry)
@@ -122,24 +124,42 @@ class _Sweep:
 
     def left(self) -> list[Pair]:
         """Return the pairs that this sweep may still run, or that others are running."""
-        return [pair for pair in self.rowless() if self._is_open(pair)]
+        if self.budget is None:
+            return [pair for pair in self.rowless() if pair.name not in self._failed]
+        fitting = [unit for unit in map(self._fitting, self._units()) if unit]
+        return [pair for unit in fitting for pair in (unit.wanted if isinstance(unit, Bundle) else (unit,))]
 
     def claimed(self) -> Iterator[Pair | Bundle]:
         """Yield pairs, and bundles of them, that are now this runner's, each decided on when it is asked for."""
-        for unit in self._units():
+        for unit in map(self._fitting, self._units()):
+            if unit is None:
+                continue
             mine = self._claim_bundle(unit) if isinstance(unit, Bundle) else self._claim(unit) and unit
             if mine:
                 yield mine
 
     def _units(self) -> Sequence[Pair | Bundle]:
         names = self.store.names()
-        pairs = ordered(self.pairs, names)
-        if self.together is None:
-            return pairs
-        return bundled([pair for pair in pairs if self._is_open(pair)], names, self.together, self.store.runs)
+        pairs = [pair for pair in ordered(self.pairs, names) if pair.name not in self._failed]
+        return pairs if self.together is None else bundled(pairs, names, self.together, self.store.runs)
+
+    def _fitting(self, unit: Pair | Bundle) -> Pair | Bundle | None:
+        """Return what of a unit is expected to end in time; of a bundle that was begun all or nothing."""
+        if self.budget is None:
+            return unit
+        if isinstance(unit, Pair):
+            return unit if self.budget.fits(unit.experiment) else None
+        if self.budget.fits(*_experiments(unit.pairs)):
+            return unit
+        if unit.begun:
+            return None
+        fewer: tuple[Pair, ...] = ()
+        for pair in unit.pairs:
+            fewer += (pair,) if self.budget.fits(*_experiments((*fewer, pair))) else ()
+        return replace(unit, pairs=fewer, wanted=fewer) if fewer else None
 
     def _claim(self, pair: Pair) -> bool:
-        claimed = self._is_open(pair) and self.store.claim(*pair.name, self.owner, expiry=self.expiry)
+        claimed = pair.name not in self._failed and self.store.claim(*pair.name, self.owner, expiry=self.expiry)
         if claimed:
             self.display.start(pair)
         return claimed
@@ -171,7 +191,7 @@ class _Sweep:
             shutil.rmtree(self.store.runs / pair.folder, ignore_errors=True)  # on another machine it is not there
         self._close_bundle(pair)
         if row is not None and self.budget is not None:
-            self.budget.estimates.add(pair.experiment, row["wall_s"])
+            self.budget.estimates.add(pair.experiment, row["wall_s"], together_of(row))
         self.display.end(outcome)
 
     def _close_bundle(self, pair: Pair) -> None:
@@ -197,9 +217,9 @@ class _Sweep:
         self.summary.elsewhere = len(self.pairs) - len(rowless) - self.summary.had - len(self.summary.done)
         return self.summary
 
-    def _is_open(self, pair: Pair) -> bool:
-        """Return whether a pair has not failed and is expected to end in time."""
-        return pair.name not in self._failed and (self.budget is None or self.budget.fits(pair.experiment))
+
+def _experiments(pairs: Sequence[Pair]) -> list[Experiment]:
+    return [pair.experiment for pair in pairs]
 
 
 @contextmanager
