@@ -1,5 +1,6 @@
 """Writes checkpoints while a network trains, and finds the one to go on from."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -12,6 +13,9 @@ from orthosparse.lab.training.interrupt import Interrupt
 from orthosparse.lab.training.snapshot import take
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.trees import copied
+
+_NAMED = 3  # differences between two runs that a message names
+_WIDE = 40  # characters of a setting that it shows
 
 
 class Saving(Callback):
@@ -83,7 +87,7 @@ def last_checkpoint(fabric: Fabric, folder: Path) -> Any | None:
 
 
 def check_same(saved: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Raise a ValueError that names every setting in which two runs differ.
+    """Raise a ValueError that names the settings in which two runs differ: the first few, and how many more there are.
 
     Example:
         >>> check_same({"recipe": {"lr": 0.1}, "seed": 1}, {"recipe": {"lr": 0.2}, "seed": 1})
@@ -91,14 +95,30 @@ def check_same(saved: dict[str, Any], asked: dict[str, Any]) -> None:
         ...
         ValueError: resume: expected the settings of the checkpoint; they differ in recipe.lr (0.1 there, 0.2 here)
     """
-    there, here = dict(_leaves(saved)), dict(_leaves(asked))
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    if names:
-        listed = ", ".join(f"{name} ({there.get(name)!r} there, {here.get(name)!r} here)" for name in names)
+    found = list(_differences(saved, asked, ""))
+    if found:
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        listed = ", ".join(found[:_NAMED]) + more
         raise ValueError(f"resume: expected the settings of the checkpoint; they differ in {listed}")
 
 
-def _leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
-    if not isinstance(tree, dict):
-        return [(path, list(tree) if isinstance(tree, tuple) else tree)]
-    return [leaf for key, value in tree.items() for leaf in _leaves(value, f"{path}.{key}" if path else str(key))]
+def _differences(there: Any, here: Any, path: str) -> Iterator[str]:
+    """Yield a phrase for each setting that differs; a group that one side lacks is one."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in {**there, **here}:
+            yield from _differences(there.get(key), here.get(key), f"{path}.{key}" if path else str(key))
+    elif isinstance(there, dict) and here is None:
+        yield f"{path} (only there)"
+    elif isinstance(here, dict) and there is None:
+        yield f"{path} (only here)"
+    elif _listed(there) != _listed(here):
+        yield f"{path} ({_shown(there)} there, {_shown(here)} here)"
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value  # what JSON makes of it
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _WIDE else f"{text[:_WIDE]}..."

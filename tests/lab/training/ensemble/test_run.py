@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -258,6 +259,20 @@ def test_a_divergence_survives_a_resume_and_a_finished_run_is_not_repeated(deep,
         train_ensemble(members, device="cpu", out=tmp_path)
     with pytest.raises(ValueError, match=r"differ in 0\.seed \(1 there, 9 here\)"):
         train_ensemble([(members[0][0], 9), *members[1:]], device="cpu", out=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_other_members_are_answered_shortly(deep, tmp_path, monkeypatch, finished):
+    few = [(deep(density=0.3), seed) for seed in (1, 2)]
+    with monkeypatch.context() as patch, nullcontext() if finished else pytest.raises(KeyboardInterrupt):
+        if not finished:
+            _Stop(patch, 7)
+        train_ensemble(few, device="cpu", out=tmp_path, checkpoint_steps=5)
+    for many in ([(deep(density=0.3), seed) for seed in range(1, 20)], [(deep(), seed) for seed in range(9, 30)]):
+        with pytest.raises(ValueError, match="resume: expected the settings of the checkpoint") as caught:
+            train_ensemble(many, device="cpu", out=tmp_path, resume=True)
+        assert len(str(caught.value)) < 300
+    assert sorted(path.name for path in (tmp_path / "starts").iterdir()) == ["000", "001"]
 
 
 @pytest.mark.parametrize("damage", ["{", "", "{}"])

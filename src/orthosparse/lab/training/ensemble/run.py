@@ -86,6 +86,7 @@ def train_ensemble(
     folder = None if out is None else _folder(Path(out), resume)
     if folder is not None and (finished := kept(folder, settings)) is not None:
         return finished
+    tree = None if folder is None else _last_checkpoint(folder, settings)
     fabric = launch(precision=config.recipe.precision, device=device)
     if fabric.world_size > 1:
         raise ValueError(f"members: expected one process for all of them; got {fabric.world_size}")
@@ -98,10 +99,12 @@ def train_ensemble(
         make_ahead(members, [place for place in places if place is not None], root, fabric.device, workers)
     made = _made(members, places, data, fabric, tell)
     ensemble, starts = ensemble_of(members, made, data, fabric.device, ways)
+    if tree is not None:
+        put_back(ensemble, tree)
+    del tree  # as large as the ensemble
     looks: list[Look] = [_Teller(progress).look] if progress is not None else []
     saving: Any = nullcontext()
     if folder is not None:
-        _take_up(ensemble, folder, settings)
         saving = Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds)
         looks.append(saving)
     before = ensemble.seconds
@@ -131,12 +134,13 @@ def _folder(folder: Path, resume: bool) -> Path:
     return folder
 
 
-def _take_up(ensemble: Ensemble, folder: Path, settings: dict[str, Any]) -> None:
-    """Go on from the last checkpoint in `folder`, if there is one."""
+def _last_checkpoint(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the last checkpoint in `folder`, or None; that it is of other members is said before starts are made."""
     checkpoint.tidy(folder)
-    if (tree := checkpoint.load(folder)) is not None:
+    tree: dict[str, Any] | None = checkpoint.load(folder)
+    if tree is not None:
         check_same(tree["settings"], settings)
-        put_back(ensemble, tree)
+    return tree
 
 
 def _made(
