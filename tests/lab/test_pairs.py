@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from orthosparse.lab.experiments import ExpectedDensity, Experiment, Training
+from orthosparse.lab.experiments import ExpectedDensity, Experiment, MaskPicture, Training
 from orthosparse.lab.pairs import Pair, perform
 
 
@@ -85,3 +85,9 @@ def test_a_device_that_is_none_is_refused():
 
     with pytest.raises(ValueError, match="device: expected auto, cpu, cuda"):
         perform(Pair(Efficiency("eoi", 8, 0.5), 1), device="tpu")
+
+
+@pytest.mark.parametrize("seed", [2**63, -(2**63), 99999999999999999999999])
+def test_a_seed_that_no_store_can_hold_is_refused(seed):
+    with pytest.raises(ValueError, match=f"seed: expected a whole number below 2\\*\\*63; got {seed}"):
+        Pair(MaskPicture("eoi"), seed)

@@ -31,7 +31,7 @@ def test_rows_come_back_as_they_were_given(store, toys):
 
 
 def test_rows_are_found_by_kind_and_by_key(store, toys):
-    first, second = row_of(toys.pair("a")), row_of(toys.pair("b"), kind="other")
+    first, second = row_of(toys.pair("a")), row_of(toys.pair("b"), kind="other", key='{"kind":"other"}')
     store.append(first)
     store.append(second)
     assert store.rows(kind="other") == [second]
@@ -216,6 +216,20 @@ def test_a_row_with_a_wrong_part_is_named_and_left_out(text, tmp_path, part, val
     merged = Store(tmp_path / "fresh.sqlite").merge([text])
     assert (merged.added, len(merged.problems)) == (4, 1)
     assert f"line 3: not a row ({part} is" in merged.problems[0]
+
+
+def test_a_row_that_is_refused_costs_no_file_after_it(text, tmp_path, toys):
+    bad = tmp_path / "bad.jsonl"
+    lines = text.read_text().splitlines(keepends=True)
+    bad.write_text(lines[0] + json.dumps(json.loads(lines[1]) | {"metrics": {"together": 0}}) + "\n")
+    merged = Store(tmp_path / "fresh.sqlite").merge([bad, text])
+    assert (merged.added, merged.problems) == (5, [f"{bad}: line 2: not a row (metric together is 0), left out"])
+
+
+def test_a_row_that_could_not_be_read_again_is_not_kept(store, toys):
+    with pytest.raises(ValueError, match="row: expected one that can be read again; metric value is 'much'"):
+        store.append(row_of(toys.pair(), metrics={"value": "much"}))
+    assert store.rows() == []
 
 
 def test_a_file_of_another_version_or_kind_is_reported_and_the_others_are_merged(text, tmp_path):

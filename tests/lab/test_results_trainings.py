@@ -45,3 +45,21 @@ def test_a_torn_line_is_left_out_and_named(tmp_path):
     assert len(rows) == 2
     assert len(problems) == 1
     assert "line 2" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": 10**22}, "not a row (seed is 10000000000000000000000)"),
+        ({"test_accuracy": "high"}, "not a row (metric test_accuracy is 'high')"),
+        ({"config": []}, "not a whole result of a training (AttributeError"),
+        ({"epochs": []}, "not a whole result of a training (IndexError"),
+        ({"config": {}}, "not a whole result of a training (KeyError: 'model')"),
+    ],
+)
+def test_a_result_that_makes_no_row_is_named_and_costs_no_other(tmp_path, changes, said):
+    path = tmp_path / "results.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in [LINES[0] | changes, LINES[1]]))
+    rows, (problem,) = read_text(path)
+    assert len(rows) == 1
+    assert problem.startswith(f"{path}: line 1: {said}")

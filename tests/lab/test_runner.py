@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import sweep_toys
 
 from orthosparse.lab.engines import ENGINES
 from orthosparse.lab.experiments import MaskPicture
+from orthosparse.lab.pairs import Pair
 from orthosparse.lab.results import Owner, Store
 from orthosparse.lab.runner import Budget, Display, Estimates, ordered, run, seconds_of
 
@@ -209,11 +211,32 @@ def test_estimates_follow_the_same_experiment_then_its_kind_then_its_own_cost(to
     assert estimates.seconds(MaskPicture("eoi")) == MaskPicture("eoi").cost()
 
 
-def test_estimates_learn_from_rows_of_the_same_device_alone(toys):
-    row = {"key": MaskPicture("sao").key(), "kind": "mask_picture", "device": "here", "wall_s": 8.0, "metrics": {}}
+def picture(**changes):
+    """A row of a picture of SAO's mask, made here in 8 s."""
+    return sweep_toys.row_of(Pair(MaskPicture("sao"), 1), device="here", wall_s=8.0) | changes
+
+
+def test_estimates_learn_from_rows_of_the_same_device_alone():
     estimates = Estimates()
-    estimates.learn([row, {**row, "device": "elsewhere", "wall_s": 900.0}, {**row, "kind": "unheard of"}], "here")
+    estimates.learn([picture(), picture(device="elsewhere", wall_s=900.0)], "here")
     assert estimates.seconds(MaskPicture("sao")) == 8.0
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"kind": "unheard of"},
+        {"kind": "mask_picture", "later": 1, "scheme": "sao"},
+        {"kind": "mask_picture", "scheme": "unheard of"},
+        {"kind": "mask_picture"},
+        {"epochs": "many", "data": "mnist", "kind": "training", "model": "mlp"},
+    ],
+)
+def test_rows_that_only_another_version_can_read_tell_nothing_of_times(key):
+    text = json.dumps(key, sort_keys=True, separators=(",", ":"))
+    estimates = Estimates()
+    estimates.learn([picture(key=text, kind=key["kind"], fields=key, wall_s=900.0), picture(key="not json")], "here")
+    assert estimates.seconds(MaskPicture("sao")) == MaskPicture("sao").cost()
 
 
 def test_pairs_that_ran_as_one_have_a_share_of_the_time_each(toys):
@@ -235,9 +258,8 @@ def test_what_ran_alone_tells_of_runs_alone_and_what_ran_as_one_of_runs_as_one(t
 
 
 def test_estimates_learn_shares_from_rows_of_pairs_that_ran_as_one():
-    row = {"key": MaskPicture("sao").key(), "kind": "mask_picture", "device": "here", "wall_s": 96.0}
     estimates = Estimates()
-    estimates.learn([row | {"metrics": {"together": 12}}], "here")
+    estimates.learn([picture(wall_s=96.0, metrics={"together": 12})], "here")
     assert estimates.seconds(MaskPicture("sao")) == 8.0
 
 

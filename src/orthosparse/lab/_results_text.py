@@ -6,23 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from orthosparse.lab._results_check import problem_of
 from orthosparse.lab._results_trainings import is_training, row_of
 
 _HEADER = "orthosparse_results"
 _VERSION = 1
-_PARTS: dict[str, type | tuple[type, ...]] = {
-    "key": str,
-    "seed": int,
-    "kind": str,
-    "fields": dict,
-    "metrics": dict,
-    "curves": dict,
-    "commit": (str, type(None)),
-    "versions": dict,
-    "device": str,
-    "wall_s": (int, float),
-    "time": str,
-}
 
 
 def write_text(path: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -42,8 +30,7 @@ def read_text(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the rows of a file, and what is wrong with it, a line for each torn row; the others are kept.
 
     Results of `orthosparse train` become rows too. A file of another version, or without the line that says what it
-    is, gives no rows. Files may be put together: the
-    line may stand again between the rows.
+    is, gives no rows. Files may be put together: the line may stand again between the rows.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -61,7 +48,7 @@ def read_text(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
         if parsed is None:
             problems.append(f"{path}: line {number}: not a whole row, left out")
         elif _HEADER not in parsed:
-            wrong = _wrong(parsed)
+            wrong = problem_of(parsed)
             rows += [] if wrong else [parsed]
             problems += [f"{path}: line {number}: not a row ({wrong}), left out"] if wrong else []
         elif parsed[_HEADER] != _VERSION:
@@ -78,8 +65,11 @@ def _trainings(path: Path, lines: list[tuple[int, bytes]]) -> tuple[list[dict[st
         try:
             if parsed is None or not is_training(parsed):
                 raise ValueError("not a whole result of a training")
-            rows.append(row_of(parsed))
-        except (ValueError, KeyError, TypeError) as error:
+            row = row_of(parsed)
+            if wrong := problem_of(row):
+                raise ValueError(f"not a row ({wrong})")
+            rows.append(row)
+        except (ValueError, TypeError) as error:
             problems.append(f"{path}: line {number}: {error}, left out")
     return rows, problems
 
@@ -95,13 +85,3 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"expected a number; got {constant}")
-
-
-def _wrong(row: dict[str, Any]) -> str:
-    """Return which part of a row is missing or of the wrong type, or nothing."""
-    for name, kind in _PARTS.items():
-        if name not in row:
-            return f"{name} is missing"
-        if not isinstance(row[name], kind) or isinstance(row[name], bool):
-            return f"{name} is {row[name]!r}"
-    return "" if abs(row["seed"]) < 2**63 else f"seed is {row['seed']}"

@@ -14,8 +14,15 @@ def row_of(line: dict[str, Any]) -> dict[str, Any]:
     """Return the row: nothing is measured anew, and everything the line knows of its making stays.
 
     Raises:
-        ValueError: the run had settings that no Training can name.
+        ValueError: the run had settings that no Training can name, or the line lacks a part.
     """
+    try:
+        return _row_of(line)
+    except (KeyError, AttributeError, IndexError) as error:
+        raise ValueError(f"not a whole result of a training ({type(error).__name__}: {error})") from error
+
+
+def _row_of(line: dict[str, Any]) -> dict[str, Any]:
     from orthosparse.lab.experiments.training import Training
 
     settings: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in line["config"].items()}

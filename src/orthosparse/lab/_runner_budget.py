@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import Any
 
-from orthosparse.lab.experiments import KINDS, Experiment, experiment_of
+from orthosparse.lab._results_check import problem_of
+from orthosparse.lab.experiments import Experiment, experiment_of
 
 _UNITS = {"h": 3600, "m": 60, "s": 1}
 
@@ -53,10 +54,11 @@ class Estimates:
             self._costs[shared, family] = self._costs.get((shared, family), 0.0) + cost
 
     def learn(self, rows: Iterable[dict[str, Any]], device: str) -> None:
-        """Learn from rows that were made on the same device; those of unknown kinds are passed over."""
+        """Learn from rows that were made on the same device; what this version cannot read is passed over."""
         for row in rows:
-            if row["device"] == device and row["kind"] in KINDS:
-                self.add(experiment_of(row["key"]), row["wall_s"], together_of(row))
+            experiment = None if row["device"] != device or problem_of(row) else _known(row["key"])
+            if experiment is not None:
+                self.add(experiment, row["wall_s"], together_of(row))
 
     def seconds(self, *experiments: Experiment) -> float:
         """Return the seconds that a run of an experiment is expected to take, or of several as one."""
@@ -71,6 +73,16 @@ class Estimates:
         places = [(way, family) for family in _families(experiment) for way in ways]
         scale = next((self._walls[place] / self._costs[place] for place in places if self._costs.get(place)), 1.0)
         return scale * experiment.cost()
+
+
+def _known(key: str) -> Experiment | None:
+    """Return the experiment of a key; None for a kind, a field or a value that this version does not have."""
+    try:
+        experiment = experiment_of(key)
+        experiment.cost()  # reads most of the fields
+    except (ValueError, TypeError):
+        return None
+    return experiment
 
 
 def together_of(row: dict[str, Any]) -> int:

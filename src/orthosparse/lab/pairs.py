@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from orthosparse.lab._results_check import SEEDS
 from orthosparse.lab.experiments import Experiment, Progress, Training, run_together
 from orthosparse.lab.warned import warned
 
@@ -18,10 +19,18 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Pair:
-    """An experiment and a seed."""
+    """An experiment and a seed.
+
+    Raises:
+        ValueError: a seed that no store can hold.
+    """
 
     experiment: Experiment
     seed: int
+
+    def __post_init__(self) -> None:
+        if abs(self.seed) >= SEEDS:
+            raise ValueError(f"seed: expected a whole number below 2**63; got {self.seed}")
 
     @property
     def name(self) -> tuple[str, int]:

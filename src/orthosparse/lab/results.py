@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orthosparse.lab._results_check import problem_of
 from orthosparse.lab._results_owner import Owner
 from orthosparse.lab._results_text import read_text, write_text
 
@@ -83,7 +84,13 @@ class Store:
         return self.path.parent / f"{self.path.stem}-runs"
 
     def append(self, row: dict[str, Any]) -> bool:
-        """Keep a row and end the claim on its pair; return whether it is new (the first of a pair stays)."""
+        """Keep a row and end the claim on its pair; return whether it is new (the first of a pair stays).
+
+        Raises:
+            ValueError: it is none, as those that read rows could not read it.
+        """
+        if wrong := problem_of(row):
+            raise ValueError(f"row: expected one that can be read again; {wrong}")
         with self._writing() as database:
             database.execute("DELETE FROM claims WHERE key = ? AND seed = ?", (row["key"], row["seed"]))
             return _insert(database, row)
@@ -130,7 +137,7 @@ class Store:
             database.execute(f"DELETE FROM claims WHERE owner = ?{one}", (str(owner), *(name or ())))
 
     def merge(self, files: Iterable[Path]) -> Merge:
-        """Add the rows of text files; what is torn or of another version is reported and left out."""
+        """Add the rows of text files; what is torn, unreadable or of another version is reported and left out."""
         added = known = 0
         differing, problems = [], []
         for file in files:
