@@ -192,6 +192,19 @@ def test_an_unknown_log_and_a_missing_one_are_said(config, tmp_path, monkeypatch
         train(config(), seed=1, out=tmp_path, logs=["wandb"])
 
 
+@pytest.mark.parametrize("pace", [{"checkpoint_steps": -5}, {"checkpoint_seconds": -1.0}])
+def test_a_wrong_pace_of_checkpoints_is_said_before_a_folder_is_made(config, tmp_path, pace):
+    with pytest.raises(ValueError, match=f"{next(iter(pace))}: expected 0 or more; got -"):
+        train(config(), seed=1, out=tmp_path / "run", **pace)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("batches", [0, -1, True, 1.5])
+def test_scores_need_a_batch(config, batches):
+    with pytest.raises(ValueError, match=f"score_batches: expected a positive integer; got {batches}"):
+        config(score_batches=batches)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "known"),
     [

@@ -50,10 +50,11 @@ class TrainConfig:
     eval_batch: int = 500
 
     def __post_init__(self) -> None:
-        """Check every name before anything is read or built.
+        """Check names and numbers before anything is read or built.
 
         Raises:
-            ValueError: an unknown name (the known ones are listed), or masks that move on a dense network.
+            ValueError: an unknown name (the known ones are listed), a number outside its range, or masks that
+                move on a dense network.
         """
         if not self.model.startswith("timm:") and self.model not in MODELS:
             raise ValueError(f"model: expected one of {', '.join(sorted(MODELS))} or timm:NAME; got {self.model!r}")
@@ -67,6 +68,9 @@ class TrainConfig:
             lookup(DYNAMICS, self.dynamic, "dynamic")
         if isinstance(self.density, bool) or not 0 <= self.density <= 1:
             raise ValueError(f"density: expected a number in [0, 1]; got {self.density!r}")
+        batches: object = self.score_batches
+        if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
+            raise ValueError(f"score_batches: expected a positive integer; got {batches!r}")
         if self.density == 1 and self.dynamic is not None:
             raise ValueError(
                 f"dynamic: expected a density below 1 for masks to move; got {self.dynamic!r} at density 1"

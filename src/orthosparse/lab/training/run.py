@@ -18,7 +18,7 @@ from orthosparse.lab.training.evaluate import evaluate
 from orthosparse.lab.training.finished import record_of
 from orthosparse.lab.training.logs import LOGS
 from orthosparse.lab.training.loop import fit
-from orthosparse.lab.training.saving import Saving, check_same, last_checkpoint
+from orthosparse.lab.training.saving import Saving, check_pace, check_same, last_checkpoint
 from orthosparse.lab.training.snapshot import put_back
 from orthosparse.registry import lookup
 
@@ -59,6 +59,7 @@ def train(
         ValueError: a bad setting; a folder that holds another run.
         NonFiniteError: a loss or a gradient was not finite; the last good checkpoint is kept.
     """
+    check_pace(checkpoint_steps, checkpoint_seconds)
     settings = {"config": config.settings(), "seed": seed}
     makers = [lookup(LOGS, name, "log") for name in logs]
     fabric = launch(precision=config.recipe.precision, **where)

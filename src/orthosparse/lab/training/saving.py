@@ -72,6 +72,13 @@ class Saving(Callback):
         self._last = monotonic()
 
 
+def check_pace(checkpoint_steps: int, checkpoint_seconds: float) -> None:
+    """Raise a ValueError where steps or seconds between checkpoints are no such thing."""
+    for name, value in (("checkpoint_steps", checkpoint_steps), ("checkpoint_seconds", checkpoint_seconds)):
+        if not value >= 0:  # NaN too
+            raise ValueError(f"{name}: expected 0 or more; got {value!r}")
+
+
 def last_checkpoint(fabric: Fabric, folder: Path) -> Any | None:
     """Return the tree of the newest whole checkpoint in `folder` to every rank, or None where there is none.
 

@@ -161,6 +161,13 @@ def test_members_of_different_shapes_are_refused(deep):
         train_ensemble([])
 
 
+@pytest.mark.parametrize("pace", [{"checkpoint_steps": -5}, {"checkpoint_seconds": -1.0}])
+def test_a_wrong_pace_of_checkpoints_is_said_before_a_folder_is_made(deep, tmp_path, pace):
+    with pytest.raises(ValueError, match=f"{next(iter(pace))}: expected 0 or more; got -"):
+        train_ensemble([(deep(), 1)], out=tmp_path / "run", device="cpu", **pace)
+    assert not list(tmp_path.iterdir())
+
+
 class _Stop:
     """Ends a run, as a kill would, after so many steps."""
 

@@ -27,7 +27,7 @@ from orthosparse.lab.training.ensemble.starts import Start, start_of
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.step import Step
 from orthosparse.lab.training.ensemble.ways import Ways
-from orthosparse.lab.training.saving import check_same
+from orthosparse.lab.training.saving import check_pace, check_same
 
 Progress = Callable[[float, str], None]
 _log = logging.getLogger(__name__)
@@ -78,6 +78,7 @@ def train_ensemble(
         >>> [(each.row["seed"], round(each.row["density"], 2)) for each in ended]
         [(1, 0.3), (2, 0.3), (1, 1.0)]
     """
+    check_pace(checkpoint_steps, checkpoint_seconds)
     check_alike([config for config, _ in members])
     config, ways = members[0][0], ways or Ways()
     settings: dict[str, Any] = {
