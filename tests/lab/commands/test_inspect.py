@@ -52,6 +52,13 @@ def test_a_function_of_a_file_gives_json_and_nothing_else(tmp_path, capsys):
         (["mlp", "--input", "big"], "input: expected sides such as 3x224x224"),
         (["mlp", "--data", "mnist", "--root", "/nowhere"], "orthosparse data mnist --root /nowhere"),
         (["mlp", "--option", "x"], "option: expected NAME=VALUE"),
+        (["mlp", "--samples", "0"], "samples: expected 1 or more; got 0"),
+        (["mlp", "--data", "digits", "--samples", "-3"], "samples: expected 1 or more; got -3"),
+        (["mlp", "--spectrum-samples", "0"], "spectrum_samples: expected 1 or more; got 0"),
+        (["mlp", "--steps", "0"], "steps: expected 1 or more; got 0"),
+        (["mlp", "--classes", "0"], "classes: expected 1 or more; got 0"),
+        (["mlp", "--data", "digits", "--input", "3x4x4"], "input: expected 1x8x8, the shape of digits; got 3x4x4"),
+        (["mlp", "--data", "digits", "--classes", "3"], "classes: expected at least 10, as digits has; got 3"),
     ],
 )
 def test_a_wrong_argument_is_one_line(tmp_path, capsys, arguments, message):
@@ -60,3 +67,12 @@ def test_a_wrong_argument_is_one_line(tmp_path, capsys, arguments, message):
     assert message in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_of_a_file_needs_an_output_for_every_class_of_the_data(tmp_path, capsys):
+    (tmp_path / "nets.py").write_text(
+        "from torch import nn\ndef small():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4))\n"
+    )
+    given = ["--data", "digits", "--input", "1x8x8", "--out", str(tmp_path / "out")]
+    assert main(["inspect", f"{tmp_path}/nets.py:small", *given]) == 2
+    assert "classes: expected at least 10, as digits has; got 4" in capsys.readouterr().err

@@ -1,6 +1,6 @@
 import pytest
 
-from orthosparse.lab.commands._options import named_value, whole_numbers
+from orthosparse.lab.commands._options import check_at_least, named_value, whole_numbers
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,9 @@ def test_numbers_are_taken_once_each_in_their_order():
 def test_what_is_no_list_of_whole_numbers_is_refused(text):
     with pytest.raises(ValueError, match="seeds: expected whole numbers with commas between them, such as 1,2,3; got"):
         whole_numbers(text)
+
+
+def test_a_number_below_the_least_is_named_and_one_that_was_not_given_is_not():
+    check_at_least(1, samples=1, limit=None)
+    with pytest.raises(ValueError, match="limit: expected 1 or more; got -1"):
+        check_at_least(1, samples=1, limit=-1)

@@ -66,6 +66,17 @@ def whole_numbers(text: str, name: str = "seeds") -> list[int]:
     return list(dict.fromkeys(map(int, parts)))
 
 
+def check_at_least(least: int, **options: int | None) -> None:
+    """Check whole numbers by the names of their options; None is what was not given.
+
+    Raises:
+        ValueError: one is below `least`.
+    """
+    for name, value in options.items():
+        if value is not None and value < least:
+            raise ValueError(f"{name}: expected {least} or more; got {value}")
+
+
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON."""
     typer.echo(_json.dumps(value))

@@ -17,6 +17,7 @@ from orthosparse.lab.commands._options import (
     Root,
     Scheme,
     Seed,
+    check_at_least,
     named_value,
     print_json,
 )
@@ -76,6 +77,7 @@ def inspect(
     from orthosparse.lab import inspection as parts
     from orthosparse.lab.rendering import console, foot_of, write_page
 
+    check_at_least(1, samples=samples, spectrum_samples=spectrum_samples, steps=steps, classes=classes)
     options = dict(named_value(text) for text in option or ())
     plan = parts.Plan(
         density, distribution, scheme, dense_init, gain, bias_std, floor, tuple(exclude or ()), mode, options
@@ -120,23 +122,31 @@ def _asked(
     seed: int,
     pick: Any,
 ) -> tuple[Any, Any]:
-    """Return the model and the inputs that were asked for."""
+    """Return the model and the inputs that were asked for.
+
+    Raises:
+        ValueError: they do not fit each other.
+    """
     from orthosparse.lab import inspection as parts
     from orthosparse.lab.data import load
     from orthosparse.randomness import derive, derive_seed
 
     found = None if data is None else load(data, root)
-    in_shape = parts.parse_shape(shape) if shape else None if found is None else found.in_shape
+    in_shape = None if shape is None else parts.parse_shape(shape)
+    if found is not None and in_shape not in (None, found.in_shape):
+        raise ValueError(f"input: expected {'x'.join(map(str, found.in_shape))}, the shape of {data}; got {shape}")
     target = parts.resolve(
         model,
-        in_shape=in_shape,
+        in_shape=in_shape if found is None else found.in_shape,
         classes=classes or (None if found is None or ".py:" in model else found.classes),
         activation=activation,
         generator=derive(seed, "inspect", "model"),
     )
+    outputs = parts.outputs_of(target, pick)
+    if found is not None and outputs < found.classes:
+        raise ValueError(f"classes: expected at least {found.classes}, as {data} has; got {outputs}")
     if found is not None:
         return target, parts.from_data(found, samples, seed=derive_seed(seed, "inspect", "data"))
-    outputs = parts.outputs_of(target, pick)
     return target, parts.gaussian(target.in_shape, outputs, samples, generator=derive(seed, "inspect", "data"))
 
 
