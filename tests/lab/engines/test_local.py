@@ -1,5 +1,6 @@
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -86,6 +87,37 @@ def test_a_cluster_s_options_are_refused(toys):
         local([], sweep_toys.perform, report=quiet, address="somewhere:6379")
     with pytest.raises(ValueError, match="take --engine ray"):
         partial(local, gpus=0.5)([], sweep_toys.perform, report=quiet)
+
+
+RUNNER = """
+import sys
+from orthosparse.lab.engines import ENGINES
+import sweep_toys
+toys = sweep_toys.Toys(sys.argv[1])
+try:
+    for _ in ENGINES["local"](toys.pairs("ab"), sweep_toys.save_when_told, report=lambda *state: None, jobs=2):
+        raise AssertionError("no pair ends by itself")
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("to_all", [False, True], ids=["to the parent", "to all"])
+def test_the_signal_that_ends_a_job_lets_its_processes_save_what_they_have(toys, tmp_path, to_all):
+    command = [sys.executable, "-c", RUNNER, str(toys.log)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as runner:
+        end = time.monotonic() + 60
+        while len(list(tmp_path.glob("*.begun"))) < 2:
+            assert runner.poll() is None, runner.communicate()
+            assert time.monotonic() < end, "it never got there"
+            time.sleep(0.02)
+        os.kill(runner.pid, signal.SIGTERM)
+        if to_all:  # as `timeout` does
+            os.killpg(runner.pid, signal.SIGTERM)
+        _, err = runner.communicate(timeout=60)
+    assert sorted(path.name for path in tmp_path.glob("*.saved")) == ["a.saved", "b.saved"]
+    assert runner.returncode == 130
+    assert "Traceback" not in err
 
 
 def test_processes_that_are_ended_may_save_what_they_have(toys, tmp_path, capfd):

@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 
 from orthosparse.lab.bundles import Bundle
+from orthosparse.lab.engines._ending import one_interrupt
 from orthosparse.lab.engines._outcome import Outcome, Perform, Report, attempt, attempt_together
 from orthosparse.lab.engines._workers import Workers
 from orthosparse.lab.pairs import Pair
@@ -56,7 +57,8 @@ def _beside(
     source = _single(pairs)
     again: list[Pair] = []  # whose process died
     deaths: dict[Pair, int] = {}
-    with Workers(perform, jobs) as workers:
+    # Workers within: they have their time to save before a signal acts as usual again.
+    with one_interrupt(), Workers(perform, jobs) as workers:
         while True:
             while workers.free and (pair := again.pop() if again else next(source, None)) is not None:
                 workers.give(pair)
