@@ -30,6 +30,11 @@ def test_a_changed_value_of_the_recipe_is_part_of_the_key():
     assert row_of(line)["key"] == Training("resnet32", "cifar10", density=0.1, scheme="base", lr=0.01).key()
 
 
+def test_a_result_that_shared_its_time_says_with_how_many():
+    assert row_of(LINES[0] | {"together": 12})["metrics"]["together"] == 12
+    assert "together" not in row_of(LINES[0])["metrics"]
+
+
 def test_settings_that_no_experiment_can_name_are_refused():
     line = json.loads(json.dumps(LINES[0]))
     line["config"]["recipe"]["gamma"] = 0.2
@@ -52,6 +57,7 @@ def test_a_torn_line_is_left_out_and_named(tmp_path):
     [
         ({"seed": 10**22}, "not a row (seed is 10000000000000000000000)"),
         ({"test_accuracy": "high"}, "not a row (metric test_accuracy is 'high')"),
+        ({"together": 0}, "not a row (metric together is 0)"),
         ({"config": []}, "not a whole result of a training (AttributeError"),
         ({"epochs": []}, "not a whole result of a training (IndexError"),
         ({"config": {}}, "not a whole result of a training (KeyError: 'model')"),

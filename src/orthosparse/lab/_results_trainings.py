@@ -13,6 +13,8 @@ def is_training(line: dict[str, Any]) -> bool:
 def row_of(line: dict[str, Any]) -> dict[str, Any]:
     """Return the row: nothing is measured anew, and everything the line knows of its making stays.
 
+    One of `orthosparse together` also says with how many it shared its time.
+
     Raises:
         ValueError: the run had settings that no Training can name, or the line lacks a part.
     """
@@ -34,12 +36,13 @@ def _row_of(line: dict[str, Any]) -> dict[str, Any]:
     history = line["epochs"]
     tested = {name: line[name] for name in ("test_accuracy", "test_loss", "density", "parameters")}
     times = {"epochs": len(history), "train_seconds": line["seconds"], "resumed_seconds": 0.0}
+    shared = {name: line[name] for name in ("together",) if name in line}
     return {
         "key": experiment.key(),
         "seed": line["seed"],
         "kind": experiment.kind,
         "fields": experiment.described(),
-        "metrics": {"diverged": False, **tested, **times},
+        "metrics": {"diverged": False, **tested, **times, **shared},
         "curves": {name: [epoch[name] for epoch in history] for name in history[0] if name != "epoch"},
         **{name: line[name] for name in ("commit", "versions", "device")},
         "wall_s": line["seconds"],

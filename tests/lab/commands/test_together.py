@@ -3,6 +3,7 @@ import json
 import pytest
 
 from orthosparse.lab import cli
+from orthosparse.lab.results import Store
 
 SMALL = "--data digits --depth 8 --width 16 --density 0.3 --epochs 1 --lr 0.05 --batch 100 --device cpu"
 STARTS = ["--start", "erk/base", "--start", "erk/ai,iterations=20", "--start", "erk/eoi", "--start", "dense"]
@@ -57,6 +58,15 @@ def test_a_start_that_cannot_be_made_is_named_and_the_others_are_trained(tmp_pat
     assert captured.out.splitlines()[1].endswith("none")
     assert "iterations" in captured.err
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 1
+
+
+def test_merged_rows_say_with_how_many_they_shared_their_time(tmp_path):
+    starts = ["erk/eoi,iterations=3", "erk/base", "dense"]  # the first cannot be made
+    assert _together(tmp_path, *(word for start in starts for word in ("--start", start))) == 1
+    store = Store(tmp_path / "results.sqlite")
+    merged = store.merge([tmp_path / "rows.jsonl"])
+    assert (merged.added, merged.problems) == (2, [])
+    assert [row["metrics"]["together"] for row in store.rows()] == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,10 @@ def together(
     with _shown(quiet=json) as tell:
         ended = train_ensemble(members, root=root, out=folder, resume=resume, curve=True, progress=tell, device=device)
     groups = [ended[place : place + len(numbers)] for place in range(0, len(ended), len(numbers))]
-    _write(folder / ROWS, ended)
+    rows = _rows(ended)
+    _write(folder / ROWS, rows)
     if json:
-        print_json([each.row for each in ended if each.row is not None])
+        print_json(rows)
     else:
         typer.echo("\n".join([*_table(list(configs), groups), f"rows in {folder / ROWS}"]))
     failed = {str(each.error): None for each in ended if each.error is not None}
@@ -119,12 +120,20 @@ def _shown(*, quiet: bool) -> Iterator[Any]:
         yield lambda fraction, words: bar.update(task, completed=fraction, description=words)
 
 
-def _write(path: Path, ended: Sequence[Any]) -> None:
+def _rows(ended: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the rows, each with the number of those that its time is the time of: all that had a start."""
+    from orthosparse.lab.training import NonFiniteError
+
+    trained = sum(each.error is None or isinstance(each.error, NonFiniteError) for each in ended)
+    return [{**each.row, "together": trained} for each in ended if each.row is not None]
+
+
+def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     import json
 
     from orthosparse.lab.training.checkpoint import write_durably
 
-    lines = [json.dumps(each.row) + "\n" for each in ended if each.row is not None]
+    lines = [json.dumps(row) + "\n" for row in rows]
     write_durably(path, "".join(lines).encode())
 
 
