@@ -29,3 +29,15 @@ def test_compat_goes_to_the_scores_alone(distribution):
     found = experiments(compat="paper-code")
     assert {e.distribution for e in found if e.options} == {"snip", "grasp", "synflow"}
     assert all(e.options == {"compat": "paper-code"} for e in found if e.distribution == distribution)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"compat": "foo"}, "compat: expected one of paper-code; got 'foo'"),
+        ({"ai_iterations": -5}, "ai_iterations: expected 0 or more; got -5"),
+    ],
+)
+def test_what_the_points_would_refuse_is_refused_before_there_are_any(options, message):
+    with pytest.raises(ValueError, match=message):
+        experiments(**options)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from orthosparse.lab.commands._options import Json, print_json, whole_numbers
+from orthosparse.lab.commands._options import Json, check_at_least, print_json, whole_numbers
 
 RESUMES_WITH = ()
 _COMPAT = "paper-code: scores as the paper's released code computes them."
@@ -43,6 +43,7 @@ def spectra(
     from orthosparse.lab.spectra.figure import render
     from orthosparse.lab.threads import one_thread
 
+    check_at_least(1, limit=limit)
     asked = experiments(ai_iterations=ai_iterations, compat=compat)[:limit]
     pairs = [Pair(experiment, seed) for seed in whole_numbers(seeds) for experiment in asked]
     load("mnist", root)  # what is wrong with the data is said before anything is made
