@@ -42,3 +42,9 @@ def test_the_demo_writes_one_page_that_needs_nothing_else_and_a_picture(quick):
 def test_wrong_numbers_are_one_line(tmp_path, capsys):
     assert main(["demo", "--epochs", "0", "--quick", "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "error: epochs: expected more than 0; got 0\n"
+
+
+@pytest.mark.parametrize(("given", "epochs"), [([], 2), (["--epochs", "3"], 3), (["--epochs", "1"], 1)])
+def test_quick_has_its_own_epochs_and_takes_those_that_are_given(tmp_path, capsys, given, epochs):
+    assert main(["demo", "--quick", "--out", str(tmp_path), *given]) == 0
+    assert f"on digits, {epochs} epochs" in " ".join(capsys.readouterr().out.split())

@@ -17,7 +17,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where the page and the picture go.")] = Path("demo-out"),
     seed: Seed = 0,
     density: Annotated[float, typer.Option(help="Of the sparse networks.")] = 0.125,
-    epochs: Annotated[int, typer.Option(help="Of training.")] = 30,
+    epochs: Annotated[int | None, typer.Option(help="Of training; 30 by default, 2 with --quick.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help=_QUICK)] = False,
 ) -> None:
     """See in a minute what an exactly orthogonal start is worth.
@@ -38,7 +38,7 @@ def demo(
     shape = (
         parts.Shape(depth=8, width=32, density=density, ai_iterations=100) if quick else parts.Shape(density=density)
     )
-    course, to = parts.Course(epochs=min(epochs, 2) if quick else epochs), console()
+    course, to = parts.Course(epochs=(2 if quick else 30) if epochs is None else epochs), console()
     with one_thread():
         samples = parts.compare(64 if quick else 512, 0.1, generator=derive(seed, "demo", "sampler"))
         print_table(parts.sampler_table(samples), _sampler_title(samples[0]), to)
