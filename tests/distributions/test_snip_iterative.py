@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
-from contracts.models import MODELS
+from contracts.models import MODELS, Recomputed
 from orthosparse.distributions import snip, snip_iterative
 from orthosparse.layers import find_layers
 
@@ -68,17 +67,6 @@ def test_a_weight_can_come_back():
     assert rounds[0].all()
     assert [int(mask.sum()) for mask in rounds[1:3]] == [round(658 * 0.05 ** (t / 10)) for t in (1, 2)]
     assert any((later & ~earlier).any() for earlier, later in pairwise(rounds))
-
-
-class Recomputed(nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, x):
-        for module in self.model:
-            x = checkpoint(module, x, use_reentrant=False)
-        return x
 
 
 def test_layers_that_are_recomputed_in_the_backward_pass_see_the_masked_weights():

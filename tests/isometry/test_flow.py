@@ -5,10 +5,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from contracts.defaults import other_defaults
-from contracts.models import MODELS
+from contracts.models import MODELS, Recomputed
 from orthosparse.isometry import gradient_flow
 from orthosparse.masking import attach
 from orthosparse.randomness import draw_seed
@@ -117,14 +116,6 @@ def test_frozen_layers_and_keyword_inputs():
 
 
 def test_layers_that_are_computed_again_in_the_backward_pass_have_the_same_gradients():
-    class Recomputed(nn.Module):
-        def __init__(self, inner):
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, x):
-            return checkpoint(self.inner, x, use_reentrant=False)
-
     inner = MODELS["tanh_mlp"].make()
     batch = MODELS["tanh_mlp"].batch()
     expected = gradient_flow(inner, None, batch, step_size=1.0)

@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations
-from torch.utils.checkpoint import checkpoint
 
 from contracts.defaults import other_defaults
-from contracts.models import MODELS
+from contracts.models import MODELS, Recomputed
 from contracts.traces import differences, trace_of
 from orthosparse import init
 from orthosparse.isometry import effective_density, gradient_flow, singular_values
@@ -421,17 +420,6 @@ def test_it_differentiates_whatever_the_surroundings(surroundings):
     expected = singular_values(model, x).values
     with surroundings():
         assert torch.equal(singular_values(model, randn(2, 4)).values, expected)
-
-
-class Recomputed(nn.Module):
-    """Runs its layers again in the backward pass."""
-
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x):
-        return checkpoint(self.inner, x, use_reentrant=False)
 
 
 @pytest.mark.parametrize("method", ["exact", "matrix_free"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from orthosparse.lab._results_check import problem_of
 from orthosparse.lab.experiments import Experiment, experiment_of
+from orthosparse.lab.results import together_of
 
 _UNITS = {"h": 3600, "m": 60, "s": 1}
 
@@ -83,16 +84,6 @@ def _known(key: str) -> Experiment | None:
     except (ValueError, TypeError):
         return None
     return experiment
-
-
-def together_of(row: dict[str, Any]) -> int:
-    """Return how many pairs shared the time of a row.
-
-    Example:
-        >>> together_of({"metrics": {"together": 12}}), together_of({"metrics": {}})
-        (12, 1)
-    """
-    return int(row["metrics"].get("together", 1))
 
 
 def _families(experiment: Experiment) -> list[tuple[str, ...]]:

@@ -18,7 +18,7 @@ from orthosparse.lab._results_check import problem_of
 from orthosparse.lab._results_owner import Owner
 from orthosparse.lab._results_text import read_text, write_text
 
-__all__ = ["EXPIRY", "Merge", "Owner", "Store"]
+__all__ = ["EXPIRY", "Merge", "Owner", "Store", "together_of"]
 
 EXPIRY = 60.0  # seconds without a heartbeat after which a claim is void
 _VERSION = 1
@@ -181,6 +181,16 @@ class Store:
             yield database
         finally:
             database.close()
+
+
+def together_of(row: dict[str, Any]) -> int:
+    """Return how many pairs shared the time of a row: each has that of all.
+
+    Example:
+        >>> together_of({"metrics": {"together": 12}}), together_of({"metrics": {}})
+        (12, 1)
+    """
+    return int(row["metrics"].get("together", 1))
 
 
 def _statements(script: str) -> list[str]:

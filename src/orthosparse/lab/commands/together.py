@@ -66,7 +66,7 @@ def together(
     with _shown(quiet=json) as tell:
         ended = train_ensemble(members, root=root, out=folder, resume=resume, curve=True, progress=tell, device=device)
     groups = [ended[place : place + len(numbers)] for place in range(0, len(ended), len(numbers))]
-    rows = _rows(ended)
+    rows = [{**each.row, "together": each.together} for each in ended if each.row is not None]
     _write(folder / ROWS, rows)
     if json:
         print_json(rows)
@@ -118,14 +118,6 @@ def _shown(*, quiet: bool) -> Iterator[Any]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda fraction, words: bar.update(task, completed=fraction, description=words)
-
-
-def _rows(ended: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the rows, each with the number of those that its time is the time of: all that had a start."""
-    from orthosparse.lab.training import NonFiniteError
-
-    trained = sum(each.error is None or isinstance(each.error, NonFiniteError) for each in ended)
-    return [{**each.row, "together": trained} for each in ended if each.row is not None]
 
 
 def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:

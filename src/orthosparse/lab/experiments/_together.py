@@ -40,7 +40,6 @@ def run_together(
     Args:
         out: a folder for all of them; what an interrupted run left there is taken up.
     """
-    from orthosparse.lab.training import NonFiniteError
     from orthosparse.lab.training.ensemble import train_ensemble
 
     members = [(training.config(), seed) for training, seed in trainings]
@@ -53,17 +52,16 @@ def run_together(
         progress=progress,
         device=device,
     )
-    trained = sum(each.error is None or isinstance(each.error, NonFiniteError) for each in ended)
-    return [(_metrics(each, trained), each.warnings) for each in ended]
+    return [(_metrics(each), each.warnings) for each in ended]
 
 
-def _metrics(ended: Any, trained: int) -> dict[str, Any] | Exception:
+def _metrics(ended: Any) -> dict[str, Any] | Exception:
     from orthosparse.lab.experiments._watcher import Watcher
     from orthosparse.lab.training import NonFiniteError
 
     watcher = Watcher(None)
     watcher.history, watcher.seconds, watcher.before = ended.epochs, ended.seconds, ended.before
-    measured = {"together": trained, **watcher.measured()}
+    measured = {"together": ended.together, **watcher.measured()}
     if isinstance(ended.error, NonFiniteError):
         return {"diverged": True, "diverged_epoch": ended.error.epoch + 1, **measured}
     if ended.error is not None:

@@ -8,6 +8,7 @@ from types import ModuleType
 from orthosparse.lab.paper._book import Row, family
 from orthosparse.lab.paper._rendered import Rendered
 from orthosparse.lab.paper._words import seconds_text
+from orthosparse.lab.results import together_of
 
 
 @dataclass(frozen=True)
@@ -65,5 +66,5 @@ def _machines(rows: list[Row]) -> str:
     devices = Counter(str(row["device"]) for row in rows)
     named = ", ".join(f"{device} ({count})" for device, count in devices.most_common())
     # Rows of networks that trained together all have the time of the whole.
-    seconds = sum(row["wall_s"] / row["metrics"].get("together", 1) for row in rows)
+    seconds = sum(row["wall_s"] / together_of(row) for row in rows)
     return f"{len(rows)} rows: {named}; {seconds_text(seconds)} in all"

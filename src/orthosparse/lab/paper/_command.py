@@ -7,6 +7,7 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._book import Row, family
+from orthosparse.lab.results import together_of
 from orthosparse.lab.selection import NONE, fields_of, selected
 
 # Fields by which people think of an experiment come first.
@@ -23,7 +24,7 @@ def command_of(name: str, item: ModuleType, rows: Sequence[Row]) -> str:
     seeds = sorted({row["seed"] for row in rows})
     if seeds != sorted(item.SEEDS):
         words += ["--seeds", ",".join(map(str, seeds))]
-    most = max((row["metrics"].get("together", 1) for row in rows), default=1)
+    most = max(map(together_of, rows), default=1)
     return shlex.join([*words, *_epochs(every, rows), *(["--together", str(most)] if most > 1 else [])])
 
 

@@ -15,6 +15,7 @@ from orthosparse.lab.paper._chapters import chapters_of
 from orthosparse.lab.paper._command import command_of
 from orthosparse.lab.paper._headlines import fresh
 from orthosparse.lab.paper._words import seconds_text
+from orthosparse.lab.results import together_of
 
 BEGIN, END = "<!-- begin: make readme-table -->", "<!-- end: make readme-table -->"
 _SHORT = 0.05  # seconds; less would read as none
@@ -60,9 +61,9 @@ def _machines(rows: Sequence[Row]) -> str:
     told = []
     for device, count in Counter(str(row["device"]) for row in rows).most_common():
         own = [row for row in rows if row["device"] == device]
-        mean = sum(row["wall_s"] / row["metrics"].get("together", 1) for row in own) / count
+        mean = sum(row["wall_s"] / together_of(row) for row in own) / count
         taken = seconds_text(mean) if mean >= _SHORT else "less than 0.1 s"
-        most = max(row["metrics"].get("together", 1) for row in own)
+        most = max(map(together_of, own))
         told.append(f"{device}: {count} run{'s' * (count > 1)} of {taken}" + f", {most} at once" * (most > 1))
     return "<br>".join(told)
 

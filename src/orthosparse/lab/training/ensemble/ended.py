@@ -26,6 +26,7 @@ class Ended:
         epochs: metrics of the epochs that it finished.
         warnings: what the library said of its start.
         seconds, before: the training of all members, and how much of it lies in earlier parts of a resumed run.
+        together: how many members had a start, and so a part in that time.
     """
 
     row: dict[str, Any] | None
@@ -34,6 +35,7 @@ class Ended:
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
     before: float = 0.0
+    together: int = 1
 
 
 def ended_of(
@@ -41,11 +43,13 @@ def ended_of(
 ) -> list[Ended]:
     """Return what came of every member, in the order of `settings`; `tested` is the last evaluation of all of them."""
     ended = []
+    together = sum(start.problem is None for start in starts)
     for place, (start, own, figures) in enumerate(zip(starts, settings.values(), tested, strict=True)):
         shared: dict[str, Any] = {
             "epochs": ensemble.histories[place],
             "warnings": start.warnings,
             "seconds": ensemble.seconds,
+            "together": together,
         }
         if start.problem is not None:
             ended.append(Ended(None, RuntimeError(start.problem), **shared))
