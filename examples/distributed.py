@@ -1,5 +1,6 @@
 """DDP, then FSDP2, or one of them: torchrun --nproc-per-node 2 examples/distributed.py [ddp] [fsdp]."""
 
+import gc
 import sys
 
 import torch
@@ -48,5 +49,6 @@ if __name__ == "__main__":
         torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
     for how in sys.argv[1:] or ["ddp", "fsdp"]:
         main(how)
+    gc.collect()  # models and groups refer to each other; a group that outlives its end aborts the process
     dist.barrier()
     dist.destroy_process_group()
