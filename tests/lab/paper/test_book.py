@@ -1,4 +1,4 @@
-"""Rows are found by key, or by all of it but the epochs, and then that is said."""
+"""Rows are found by key, or by all of it but epochs and precision, and then that is said."""
 
 import pytest
 
@@ -8,6 +8,20 @@ from orthosparse.lab.paper._book import Book, family
 
 EXPERIMENT = Training("resnet32", "cifar10", 0.1)
 SHORT = Training("resnet32", "cifar10", 0.1, epochs=20)
+NOTES = {
+    (200, "tf32"): "",
+    (200, "bf16"): "200 epochs in bf16 instead of tf32",
+    (200, "fp32"): "200 epochs in fp32 instead of tf32",
+    (20, "tf32"): "20 epochs instead of 200",
+    (300, "bf16"): "300 epochs in bf16 instead of 200 in tf32",
+    (20, "bf16"): "20 epochs in bf16 instead of 200 in tf32",
+}
+
+
+def trained(scheme="eoi", epochs=200, precision="tf32", seed=1, accuracy=0.5, **more):
+    """A row of one of three starts; what the recipe says is not spelled out."""
+    own = {"epochs": epochs if epochs != 200 else None, "precision": precision if precision != "tf32" else None}
+    return row_of(Training("resnet32", "cifar10", 0.1, scheme=scheme, **own), seed, test_accuracy=accuracy, **more)
 
 
 def test_accuracies_are_percent_in_the_order_of_seeds():
@@ -77,3 +91,100 @@ def test_only_trainings_have_families():
     spectrum = Spectrum("relu", "erk", "eoi", 0.5)
     assert family(spectrum.key()) == spectrum.key()
     assert family(SHORT.key()) == EXPERIMENT.key()
+    assert family(trained(precision="bf16", epochs=3)["key"]) == EXPERIMENT.key()
+
+
+def test_of_all_ways_the_one_asked_for_is_taken_then_right_epochs_then_the_right_precision_then_most_epochs():
+    left = list(NOTES)  # in this order; both of 200 epochs in another precision are as good
+    while left:
+        measured = Book([trained(epochs=epochs, precision=precision) for epochs, precision in left]).accuracy(
+            EXPERIMENT
+        )
+        way = (measured.rows[0]["fields"]["epochs"], measured.rows[0]["fields"]["precision"])
+        best = left[:2] if left[0] == (200, "bf16") else left[:1]
+        assert way in best
+        assert measured.note == measured.short == NOTES[way]
+        assert len(measured.values) == 1
+        left.remove(way)
+
+
+def test_what_an_experiment_asks_for_need_not_be_the_recipes():
+    asked = Training("resnet32", "cifar10", 0.1, precision="bf16")
+    rows = [trained(precision="bf16", accuracy=0.6), trained(accuracy=0.7)]
+    measured = Book(rows).accuracy(asked)
+    assert (measured.values, measured.note) == ([60.0], "")
+    assert Book(rows[1:]).accuracy(asked).note == "200 epochs in tf32 instead of bf16"
+
+
+@pytest.mark.parametrize("levelled", [False, True])
+def test_two_precisions_of_one_seed_are_never_two_seeds(levelled):
+    rows = [trained(precision=name, seed=seed, accuracy=0.5) for name in ("tf32", "bf16", "fp32") for seed in (1, 2)]
+    book = Book(rows).level([EXPERIMENT]) if levelled else Book(rows)
+    measured = book.accuracy(EXPERIMENT)
+    assert [row["seed"] for row in measured.rows] == [1, 2]
+    assert {row["fields"]["precision"] for row in measured.rows} == {"tf32"}
+
+
+def test_a_row_that_spells_out_its_recipe_is_no_second_seed():
+    spelled = Training("resnet32", "cifar10", 0.1, epochs=200, precision="tf32")
+    rows = [row_of(spelled, seed, test_accuracy=0.7) for seed in (1, 2)]
+    measured = Book([*rows, trained(accuracy=0.9)]).accuracy(EXPERIMENT)
+    assert measured.values == pytest.approx([90, 70])
+    assert measured.note == ""
+
+
+def test_in_a_comparison_all_have_the_precision_that_most_of_them_have():
+    asked = [Training("resnet32", "cifar10", 0.1, scheme=scheme) for scheme in ("base", "ai", "eoi")]
+    rows = [trained("base", accuracy=0.9), trained("eoi", accuracy=0.95)]
+    rows += [trained(scheme, precision="bf16", accuracy=0.8) for scheme in ("base", "ai")]
+    book = Book(rows).level(asked)  # two of each: the precision asked for, and one that cannot be compared
+    assert [book.accuracy(each).short for each in asked] == ["", NOTES[200, "bf16"], ""]
+    assert [book.is_level(each) for each in asked] == [True, False, True]
+    assert [book.named("it", each) for each in asked] == ["it", "it (200 epochs in bf16)", "it"]
+    rows += [trained("eoi", precision="bf16", accuracy=0.7)]
+    book = Book(rows).level(asked)
+    assert [book.accuracy(each).values for each in asked] == [[80.0], [80.0], [70.0]]
+    assert book.accuracy(asked[2]).note == "200 epochs in bf16 instead of tf32; 95.00 in tf32"
+    assert book.accuracy(asked[1]).note == "200 epochs in bf16 instead of tf32"
+    assert [book.named("it", each) for each in asked] == ["it"] * 3
+    assert Book(rows).accuracy(asked[2]).values == [95.0]
+
+
+def test_more_epochs_count_before_the_precision_asked_for():
+    rows = [trained(scheme, 20) for scheme in ("base", "eoi")]
+    rows += [trained(scheme, 30, "bf16", accuracy=0.6) for scheme in ("base", "eoi")]
+    asked = [Training("resnet32", "cifar10", 0.1, scheme=scheme) for scheme in ("base", "eoi")]
+    book = Book(rows).level(asked)
+    assert {book.accuracy(each).note for each in asked} == {"30 epochs in bf16 instead of 200 in tf32"}
+    book = Book([*rows, trained("eoi", accuracy=0.9)]).level(asked)
+    assert book.accuracy(asked[1]).note == "30 epochs in bf16 instead of 200 in tf32; 90.00 after 200 in tf32"
+
+
+def test_of_equal_lengths_the_precision_asked_for_counts():
+    rows = [trained(scheme, precision=name) for scheme in ("base", "eoi") for name in ("bf16", "fp32", "fp64", "tf32")]
+    for name in ("bf16", "fp32", "fp64", "tf32"):
+        asked = [Training("resnet32", "cifar10", 0.1, scheme=scheme, precision=name) for scheme in ("base", "eoi")]
+        book = Book(rows).level(asked)
+        assert [book.rows(each)[0][0]["fields"]["precision"] for each in asked] == [name, name]
+        assert {book.accuracy(each).note for each in asked} == {""}
+
+
+def test_a_second_comparison_forgets_the_first():
+    schemes = ("base", "ai", "eoi", "sao")
+    base, ai, eoi, sao = (Training("resnet32", "cifar10", 0.1, scheme=scheme) for scheme in schemes)
+    rows = [trained("base", 20), trained("base", precision="bf16"), trained("ai", 20), trained("eoi"), trained("sao")]
+    book = Book(rows).level([base, ai])
+    assert book.accuracy(base).short == NOTES[20, "tf32"]
+    assert book.level([eoi, sao]).accuracy(base).short == NOTES[20, "tf32"]
+    again = book.level([base, eoi, sao])  # as which it was not trained
+    assert again.accuracy(base).short == NOTES[200, "bf16"]
+    assert not again.is_level(base)
+
+
+def test_curves_of_two_precisions_are_not_averaged():
+    rows = [trained(curves={"loss": [1.0, 3.0]}), trained(precision="bf16", curves={"loss": [9.0, 9.0]})]
+    assert Book(rows).curve(EXPERIMENT, "loss") == [1.0, 3.0]
+
+
+def test_a_label_without_rows_is_itself():
+    assert Book(()).named("it", EXPERIMENT) == "it"

@@ -6,6 +6,7 @@ import pytest
 
 from orthosparse.lab.experiments import Experiment, experiment_of
 from orthosparse.lab.paper import ITEMS
+from orthosparse.lab.paper._book import family
 from orthosparse.lab.paper._rendered import Rendered
 
 NAMES = [
@@ -59,6 +60,7 @@ def test_experiments_are_plain_different_and_known_by_their_keys(name):
     assert all(isinstance(experiment, Experiment) for experiment in experiments)
     keys = [experiment.key() for experiment in experiments]
     assert len(set(keys)) == len(keys)
+    assert len(set(map(family, keys))) == len(keys), "rows of one would stand in for another"
     assert [experiment_of(key).key() for key in keys] == keys
     assert not set(keys) & {experiment.key() for experiment in ITEMS[name].experiments(smoke=True)}
     assert all(isinstance(seed, int) for seed in ITEMS[name].SEEDS)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from lab.paper.rows import row_of
@@ -63,3 +65,18 @@ def test_the_page_shows_how_the_networks_learn():
     (figure,) = deep_networks.render(rows).figures
     assert [series.label for series in figure.series] == ["Base", "EOI"]
     assert figure.title == "1000-layer MLP (MNIST), ERK"
+
+
+@pytest.mark.parametrize("change", [{"epochs": 3}, {"precision": "bf16"}])
+def test_a_start_that_was_trained_otherwise_has_no_curve_beside_the_others(change):
+    rows = rows_of({"base": [0.1, 0.1], "eoi": [0.5, 0.9]}, name="validation_accuracy")
+    other = {"validation_accuracy": [0.3, 0.3]}
+    rows += [row_of(replace(STARTS["ai"], **change), test_accuracy=0.3, curves=other)]
+    assert list(learning_curves(rows, STARTS)[0]) == ["base", "eoi"]
+    (figure,) = deep_networks.render(rows).figures  # which has room to say so
+    said = "AI (3 epochs in tf32)" if "epochs" in change else "AI (100 epochs in bf16)"
+    assert [series.label for series in figure.series] == ["Base", said, "EOI"]
+    rows += [row_of(replace(STARTS[start], **change), test_accuracy=0.2, curves=other) for start in ("base", "eoi")]
+    assert learning_curves(rows, STARTS)[0] == {start: [30.0, 30.0] for start in ("base", "ai", "eoi")}
+    (figure,) = deep_networks.render(rows).figures
+    assert [series.label for series in figure.series] == ["Base", "AI", "EOI"]

@@ -55,3 +55,22 @@ def test_long_trainings_are_ranked_among_themselves_and_short_ones_too():
     rendered = ranks.render([*long, *rows_of(whole, epochs=20)])
     assert [cell.ours[0] for cell in column_of(rendered)] == [2.0, 2.0, 2.0]  # ERK 1 2 3, SNIP 3 2 1
     assert rendered.notes[0].endswith("(2 of 5 distributions; 20 epochs instead of 200).")
+
+
+def test_precisions_are_ranked_among_themselves():
+    plain = rows_of({("erk", "base"): 0.95, ("erk", "eoi"): 0.96, ("snip", "base"): 0.5})
+    low = {("erk", "ai"): 0.9, **{("snip", start): 0.8 + place / 100 for place, start in enumerate(STARTS)}}
+    rendered = ranks.render([*plain, *rows_of(low, precision="bf16")])
+    assert column_of(rendered)[2].ours == (1.0, None)  # of SNIP alone
+    assert column_of(rendered)[2].note == "1 of 5 distributions; 200 epochs in bf16 instead of tf32"
+    whole = {**low, ("erk", "base"): 0.91, ("erk", "eoi"): 0.89}
+    rendered = ranks.render([*plain, *rows_of(whole, precision="bf16")])
+    assert [cell.ours[0] for cell in column_of(rendered)] == [2.0, 2.0, 2.0]  # ERK 1 2 3, SNIP 3 2 1
+    assert rendered.notes[0].endswith("(2 of 5 distributions; 200 epochs in bf16 instead of tf32).")
+
+
+def test_a_rank_knows_the_rows_that_it_is_made_of():
+    rows = rows_of({("erk", start): 0.9 for start in STARTS}) + rows_of({("erk", "eoi"): 0.1}, precision="bf16")
+    rows += rows_of({("snip", "base"): 0.9})
+    cells = column_of(ranks.render(rows))
+    assert [row for cell in cells for row in cell.rows] == rows[:3]

@@ -117,6 +117,33 @@ def test_shorter_trainings_are_marked():
     assert "1 more with another number of epochs" in page
 
 
+def test_trainings_in_another_precision_are_marked_and_counted():
+    rows = [row_of(Training("resnet32", "cifar10", 0.1, precision="bf16"), test_accuracy=0.8)]
+    page = report_of(rows)
+    assert 'title="200 epochs in bf16 instead of tf32">80.00 n=1 *' in page
+    assert "1 more in another precision" in page
+    rows += [row_of(Training("resnet32", "cifar10", 0.1, precision="fp32", epochs=20), test_accuracy=0.7)]
+    rows += [
+        row_of(EOI, test_accuracy=0.9),
+        row_of(Training("resnet32", "cifar10", 0.1, epochs=200), test_accuracy=0.6),
+    ]
+    text = report_of(rows, format="md")
+    said = "1 more in another precision, 1 more with another number of epochs and in another precision"
+    pairs = len(ITEMS["contemporary"].experiments()) * len(ITEMS["contemporary"].SEEDS)
+    assert f"`contemporary`: 1 of {pairs} pairs, {said} measured" in text
+    assert "90.00 n=1" in text
+
+
+def test_densities_that_were_trained_otherwise_are_in_the_table_and_not_in_the_figure():
+    def rows(densities, **change):
+        return [row_of(Training("resnet56", "cifar10", each, **change), test_accuracy=0.8) for each in densities]
+
+    rendered = ITEMS["density_sweep"].render([*rows((0.1, 0.2)), *rows((0.4,), precision="bf16")])
+    (series,) = rendered.figures[0].series
+    assert list(series.xs) == [0.1, 0.2]
+    assert sum(cell.ours is not None for cells in rendered.tables[0].cells for cell in cells) == 3
+
+
 def test_the_tiny_versions_say_what_they_are(tiny_rows):
     page = report_of([row for name in ("angles", "conv_details") for row in tiny_rows(name)], smoke=True)
     assert "Tiny versions" in page

@@ -2,9 +2,12 @@
 
 import pytest
 
+from lab.paper.rows import row_of
+from orthosparse.lab.experiments import Training
+from orthosparse.lab.paper._book import Book
 from orthosparse.lab.paper._names import lines
 from orthosparse.lab.paper._rendered import Column, Line, Measured
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._tables import accuracies, table_of
 
 COLUMN = Column("resnet32/cifar10", "ResNet32")
 
@@ -63,6 +66,33 @@ def test_short_trainings_are_compared_among_themselves():
     }
     table = table_of("title", [Column("k", "k")], asked, lambda line, column: found[line.key])
     assert [cells[0].our_mark for cells in table.cells] == ["column", "", "", "column"]
+
+
+def marks_of(rows):
+    """The marks and notes of three starts, given rows by (start, precision, accuracy)."""
+
+    def choose(line, column):
+        return Training("resnet32", "cifar10", 0.1, scheme=line.key)
+
+    made = [
+        row_of(Training("resnet32", "cifar10", 0.1, scheme=start, precision=precision), test_accuracy=accuracy)
+        for start, precision, accuracy in rows
+    ]
+    asked = [Line(key, (key,), block="x") for key in ("base", "ai", "eoi")]
+    table = table_of("title", [COLUMN], asked, accuracies(Book(made), [COLUMN], asked, choose))
+    return [(cells[0].our_mark, cells[0].short) for cells in table.cells]
+
+
+def test_precisions_are_compared_only_once_all_have_the_same():
+    low = "200 epochs in bf16 instead of tf32"
+    rows = [("base", None, 0.5), ("ai", None, 0.6), ("eoi", "bf16", 0.9)]
+    assert marks_of(rows) == [("", ""), ("column", ""), ("", low)]
+    rows += [("base", "bf16", 0.8)]
+    assert marks_of(rows) == [("", ""), ("column", ""), ("", low)]  # two of each: those asked for
+    rows += [("ai", "bf16", 0.7)]
+    assert marks_of(rows) == [("", low), ("", low), ("column", low)]
+    rows += [("eoi", None, 0.1)]
+    assert marks_of(rows) == [("", ""), ("column", ""), ("", "")]
 
 
 def test_a_cell_that_does_not_exist_keeps_the_papers_number():

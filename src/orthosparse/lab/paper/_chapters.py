@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
-from orthosparse.lab.paper._book import Row, family
+from orthosparse.lab.paper._book import Row, Way, family, way_of
 from orthosparse.lab.paper._rendered import Rendered
 from orthosparse.lab.paper._words import seconds_text
 from orthosparse.lab.results import together_of
@@ -17,7 +17,7 @@ class Chapter:
 
     Attributes:
         done, pairs: pairs (experiment, seed) with a row, and all of them.
-        shorter: rows with another number of epochs than asked for.
+        others: how many rows were trained otherwise than asked for, by how they were.
         machines: where the rows come from, and the time they took together.
     """
 
@@ -27,14 +27,15 @@ class Chapter:
     rows: list[Row]
     done: int
     pairs: int
-    shorter: int
+    others: Mapping[str, int]
     machines: str
 
     @property
     def state(self) -> str:
         """How much of it is measured."""
-        others = f", {self.shorter} more with another number of epochs" if self.shorter else ""
-        return f"{self.done} of {self.pairs} pairs{others}"
+        return ", ".join(
+            [f"{self.done} of {self.pairs} pairs", *(f"{count} more {how}" for how, count in self.others.items())]
+        )
 
 
 def chapters_of(items: Mapping[str, ModuleType], rows: Iterable[Row], *, smoke: bool = False) -> list[Chapter]:
@@ -44,20 +45,31 @@ def chapters_of(items: Mapping[str, ModuleType], rows: Iterable[Row], *, smoke: 
 
 
 def _chapter(name: str, item: ModuleType, rows: list[tuple[str, Row]], smoke: bool) -> Chapter:
-    keys = {experiment.key() for experiment in item.experiments(smoke=smoke)}
-    families = {family(key) for key in keys}
-    own = [row for its_family, row in rows if its_family in families]
-    done = sum(row["key"] in keys and row["seed"] in item.SEEDS for row in own)
+    asked = {family(each.key()): way_of(each.described()) for each in item.experiments(smoke=smoke)}
+    own = [row for its_family, row in rows if its_family in asked]
+    differences = [
+        (its_family, row["seed"], _difference(row, asked[its_family]))
+        for its_family, row in rows
+        if its_family in asked
+    ]
+    done = {(its_family, seed) for its_family, seed, how in differences if not how and seed in item.SEEDS}
     return Chapter(
         name=name,
         title=item.TITLE,
         rendered=item.render(own, smoke=smoke),
         rows=own,
-        done=done,
-        pairs=len(keys) * len(item.SEEDS),
-        shorter=sum(row["key"] not in keys for row in own),
+        done=len(done),
+        pairs=len(asked) * len(item.SEEDS),
+        others=Counter(how for _, _, how in differences if how),
         machines=_machines(own),
     )
+
+
+def _difference(row: Row, asked: Way) -> str:
+    """Return in words how a row was trained otherwise than asked for; nothing for one that was not."""
+    way = way_of(row["fields"])
+    words = ["with another number of epochs"] * (way.epochs != asked.epochs)
+    return " and ".join(words + ["in another precision"] * (way.precision != asked.precision))
 
 
 def _machines(rows: list[Row]) -> str:

@@ -3,10 +3,9 @@
 import shlex
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._book import Row, family
+from orthosparse.lab.paper._book import Row, Way, family
 from orthosparse.lab.results import together_of
 from orthosparse.lab.selection import NONE, fields_of, selected
 
@@ -25,14 +24,16 @@ def command_of(name: str, item: ModuleType, rows: Sequence[Row]) -> str:
     if seeds != sorted(item.SEEDS):
         words += ["--seeds", ",".join(map(str, seeds))]
     most = max(map(together_of, rows), default=1)
-    return shlex.join([*words, *_epochs(every, rows), *(["--together", str(most)] if most > 1 else [])])
+    return shlex.join([*words, *_changes(every, rows), *(["--together", str(most)] if most > 1 else [])])
 
 
 def _filters(every: list[Experiment], wanted: list[Experiment]) -> list[str]:
     """Return filters, field after field, until nothing is left but what is wanted or nothing more helps."""
     groups: list[list[str]] = []
     left = every
-    for field in [*_ORDER, *sorted({name for each in every for name in fields_of(each)} - set(_ORDER))]:
+    # What an option may change tells nothing apart.
+    others = {name for each in every for name in fields_of(each)} - {*_ORDER, *Way._fields}
+    for field in [*_ORDER, *sorted(others)]:
         values = list(dict.fromkeys(fields_of(each).get(field, NONE) for each in wanted))
         if len(left) == len(wanted) or len(values) > _MOST or not any(field in fields_of(each) for each in left):
             continue
@@ -52,8 +53,13 @@ def _needed(every: list[Experiment], groups: list[list[str]], count: int) -> lis
     return [each for group in groups for each in group]
 
 
-def _epochs(every: Sequence[Experiment], rows: Sequence[Row]) -> list[str]:
-    """Return the option that shortens trainings, where all rows are equally short."""
-    asked: dict[str, Any] = {family(each.key()): each.described().get("epochs") for each in every}
-    taken = {row["fields"].get("epochs") for row in rows if row["fields"].get("epochs") != asked[family(row["key"])]}
-    return ["--epochs", str(taken.pop())] if len(taken) == 1 else []
+def _changes(every: Sequence[Experiment], rows: Sequence[Row]) -> list[str]:
+    """Return the options that shorten trainings or change their precision, where all rows were trained so."""
+    asked = {family(each.key()): each.described() for each in every}
+    trained = [row for row in rows if row["kind"] == "training"]
+    words: list[str] = []
+    for name in Way._fields:
+        taken = {row["fields"].get(name) for row in trained}
+        if len(taken) == 1 and taken != {asked[family(row["key"])][name] for row in trained}:
+            words += [f"--{name}", str(taken.pop())]
+    return words

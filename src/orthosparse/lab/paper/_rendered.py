@@ -13,9 +13,10 @@ class Measured:
     """Our values of one cell, a value for each seed.
 
     Attributes:
-        note: what sets these runs apart from the paper's, such as fewer epochs.
+        note: what sets these runs apart from the paper's, such as fewer epochs or another precision.
         rows: where they come from, if each has a row of its own.
-        short: the part of the note that says how short the runs are: others are not compared with them.
+        short: the part of the note that says how they were trained otherwise: only runs that have the same one are
+            compared.
     """
 
     values: Sequence[float] = ()

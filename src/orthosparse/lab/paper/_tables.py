@@ -50,7 +50,7 @@ def table_of(
 def accuracies(
     book: Book, columns: Sequence[Column], lines: Sequence[Line], choose: Callable[[Line, Column], Experiment | None]
 ) -> Measure:
-    """Return what measures the test accuracy of the training that `choose` has for a cell, columns at equal epochs."""
+    """Return what measures the test accuracy of the training that `choose` has for a cell, columns trained alike."""
     books = {
         column.key: book.level(found for line in lines if (found := choose(line, column)) is not None)
         for column in columns
@@ -86,7 +86,7 @@ def _cell(measured: Measured | None, line: Line, column: Column, item: str | Non
 def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Callable[..., Any]) -> None:
     """Mark the best of each block, and the best of the column, as the paper does; ties are all marked.
 
-    Ours that trained for fewer epochs are compared among themselves.
+    Ours that trained for fewer epochs, or in another precision, are compared among themselves.
     """
     for side in ("paper", "ours"):
         means = {}
@@ -94,9 +94,9 @@ def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Ca
             value = getattr(cells[place][index], side)
             if line.ranked and value is not None:
                 means[place] = round(value[0], 2)
-        lengths = {place: cells[place][index].short if side == "ours" else "" for place in means}
+        ways = {place: cells[place][index].short if side == "ours" else "" for place in means}
         for place, mean in means.items():
-            alike = {where: other for where, other in means.items() if lengths[where] == lengths[place]}
+            alike = {where: other for where, other in means.items() if ways[where] == ways[place]}
             block = [other for where, other in alike.items() if lines[where].block == lines[place].block]
             # Nothing is best alone.
             if len(alike) > 1 and mean == better(alike.values()):

@@ -62,7 +62,9 @@ def _all(smoke: bool) -> dict[str, Experiment]:
 
 def _figure(book: Book, found: dict[str, Experiment], name: str, words: str) -> Figure:
     series = [
-        counted(label, book.curve(found[angle], name), _ROLES[angle], method="EOI", first=_FIRST)
+        counted(
+            book.named(label, found[angle]), book.curve(found[angle], name), _ROLES[angle], method="EOI", first=_FIRST
+        )
         for angle, label in _LABELS.items()
     ]
     return Figure(f"{words}, first {_FIRST} epochs", "epoch", words, drawn(series), model="ResNet32")

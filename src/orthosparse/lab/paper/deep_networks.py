@@ -81,7 +81,7 @@ def _figure(book: Book, place: Column, distribution: str, smoke: bool) -> Figure
     book = book.level(found.values())
     series = [
         counted(
-            _STARTS[name],
+            book.named(_STARTS[name], each),
             book.curve(each, "validation_accuracy"),
             ROLES[name],
             method=f"{METHODS[distribution]}|{_STARTS[name]}",

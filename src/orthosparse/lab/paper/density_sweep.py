@@ -28,7 +28,7 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-    """Return the figure and its numbers."""
+    """Return the figure, of those that trained alike, and the numbers of all."""
     columns = _columns(smoke)
     book = Book(rows).level(experiments(smoke=smoke))
 
@@ -37,7 +37,8 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
 
     series = []
     for line, (init, label) in zip(_LINES, INITS.items(), strict=True):
-        means = [(float(place.key), summary(measure(line, place).values)) for place in columns]
+        alike = [place for place in columns if book.is_level(_choose(line, place, smoke=smoke))]
+        means = [(float(place.key), summary(measure(line, place).values)) for place in alike]
         points = [(density, mean[0]) for density, mean in means if mean is not None]
         series.append(
             Series(label, [x for x, _ in points], [y for _, y in points], ROLES[init], method=both("ERK", init))

@@ -25,10 +25,11 @@ def learning_curves(
     """Return the accuracy after every epoch in percent, by start and averaged over seeds, and what it is called.
 
     Args:
-        experiments: by the name of the start; those without rows have no curve.
+        experiments: by the name of the start; those without rows have no curve, nor have those that trained for other
+            epochs, or in another precision, than most.
     """
     book = Book(rows).level(experiments.values())
-    found = {start: each for start, each in experiments.items() if book.rows(each)[0]}
+    found = {start: each for start, each in experiments.items() if book.is_level(each)}
     best, last = ({start: book.curve(each, curve) for start, each in found.items()} for curve in _CURVES)
     curves, label = (best, "test accuracy, %") if all(best.values()) else (last, "validation accuracy, %")
     return {start: [None if y is None else 100 * y for y in ys] for start, ys in curves.items() if ys}, label

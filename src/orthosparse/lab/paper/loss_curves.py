@@ -66,7 +66,12 @@ def _training(activation: str, name: str, scheme: str, smoke: bool) -> Experimen
 
 def _figure(book: Book, found: dict[tuple[str, str, str], Experiment], activation: str, name: str) -> Figure:
     series = [
-        counted(label, book.curve(found[activation, name, init], "loss"), ROLES[init], method=both(METHODS[name], init))
+        counted(
+            book.named(label, found[activation, name, init]),
+            book.curve(found[activation, name, init], "loss"),
+            ROLES[init],
+            method=both(METHODS[name], init),
+        )
         for init, label in INITS.items()
         if (activation, name, init) in found
     ]

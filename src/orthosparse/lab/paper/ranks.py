@@ -1,12 +1,13 @@
 """Mean rank of Base, AI and EOI over the density distributions, from the rows of the contemporary networks."""
 
+from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper import _contemporary
-from orthosparse.lab.paper._book import Book
+from orthosparse.lab.paper._book import Book, Row
 from orthosparse.lab.paper._names import CONTEMPORARY, INITS, METHODS, SEEDS
 from orthosparse.lab.paper._rendered import Cell, Column, Line, Measured, Number, Rendered, Table
 from orthosparse.lab.paper._tables import summary
@@ -55,27 +56,31 @@ def ranks_of(means: dict[str, float]) -> dict[str, float]:
 
 def _column(book: Book, place: Column, smoke: bool) -> list[Cell]:
     papers, ours, notes = [], [], set()
+    used: dict[str, list[Row]] = {init: [] for init in INITS}
     chosen = partial(_contemporary.choose, density=0.1, smoke=smoke)
     book = book.level(unique(chosen(Line(f"{method}/{init}", ()), place) for method in METHODS for init in INITS))
     for method in METHODS:
         paper: dict[str, Number | None] = {}
         own: dict[str, Number | None] = {}
-        lengths, remarks = set(), set()
+        rows: dict[str, Sequence[Row]] = {}
+        ways, remarks = set(), set()
         for init in INITS:
             line = Line(f"{method}/{init}", ())
             paper[init] = number("contemporary", line.key, place.key)
             experiment = chosen(line, place)
             measured = Measured() if experiment is None else book.measured(experiment, "test_accuracy")
             own[init] = summary(measured.values)
-            lengths.add(measured.short)
+            rows[init] = measured.rows
+            ways.add(measured.short)
             remarks.add(measured.note)
         papers += _ranked(paper)
-        if len(lengths) == 1:  # a short training says nothing of a long one
-            ours += _ranked(own)
+        if len(ways) == 1 and (ranked := _ranked(own)):  # a short training says nothing of a long one
+            ours += ranked
             notes |= remarks
+            used = {init: [*used[init], *rows[init]] for init in INITS}
     told = [f"{len(ours)} of {len(METHODS)} distributions", *sorted(filter(None, notes))]
     note = "; ".join(told) if ours else ""
-    return [Cell(_mean(papers, init), _mean(ours, init), len(ours), note) for init in INITS]
+    return [Cell(_mean(papers, init), _mean(ours, init), len(ours), note, rows=used[init]) for init in INITS]
 
 
 def _ranked(means: dict[str, Number | None]) -> list[dict[str, float]]:
