@@ -83,6 +83,23 @@ def test_epochs_replace_those_of_every_training_and_nothing_else(capsys):
     ]
 
 
+def test_the_precision_replaces_that_of_every_training_and_nothing_else():
+    assert cli.main(["paper", "run", "tiny", "--epochs", "1", "--precision", "bf16"]) == 0
+    assert [(row["kind"], row["fields"].get("precision")) for row in stored()] == [
+        ("training", "bf16"),
+        ("expected_density", None),
+    ]
+    assert '"precision":"bf16"' in stored()[0]["key"]
+
+
+def test_the_precision_that_a_training_has_anyway_makes_no_other_row(capsys):
+    assert cli.main(["paper", "run", "tiny", "--epochs", "1", "--precision", "tf32"]) == 0
+    assert cli.main(["paper", "run", "tiny", "--epochs", "1"]) == 0
+    assert "0 pairs run, 2 had a row" in capsys.readouterr().out
+    assert cli.main(["paper", "run", "tiny", "--epochs", "1", "--precision", "fp32"]) == 0
+    assert "1 pairs run, 1 had a row" in capsys.readouterr().out
+
+
 def test_a_budget_leaves_what_cannot_end_in_time(capsys, monkeypatch):
     monkeypatch.setattr(ExpectedDensity, "cost", lambda self: 9000.0)
     assert cli.main(["paper", "run", "densities", "--budget", "5m", "--seeds", "1"]) == 0
@@ -100,6 +117,8 @@ def test_a_budget_leaves_what_cannot_end_in_time(capsys, monkeypatch):
         (["run", "masks", "--engine", "slurm"], "engine: expected one of local, ray; got 'slurm'"),
         (["run", "masks", "--budget", "soon"], "budget: expected a time like 25m"),
         (["run", "masks", "--device", "tpu"], "device: expected auto, cpu, cuda"),
+        (["run", "masks", "--precision", "fp8"], "precision: expected one of bf16, fp32, fp64, tf32; got 'fp8'"),
+        (["run", "tiny", "--precision", ""], "precision: expected one of bf16, fp32, fp64, tf32; got ''"),
         (["run", "masks", "--jobs", "0"], "jobs"),
         (["run", "masks", "--address", "host:1"], "take --engine ray"),
         (["run", "masks", "--engine", "ray", "--address", "nowhere"], "address: expected HOST:PORT"),

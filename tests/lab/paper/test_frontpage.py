@@ -2,11 +2,13 @@
 
 import re
 import shlex
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from lab.paper.rows import row_of
+from orthosparse.lab.commands._sweep import pairs_of
 from orthosparse.lab.experiments import Training
 from orthosparse.lab.paper import ITEMS, frontpage
 from orthosparse.lab.paper._book import family
@@ -114,6 +116,35 @@ def test_shorter_trainings_say_so_and_so_does_their_command():
     ((_, command, _, _, ours),) = lines_of(frontpage.table(rows_for([short])))
     assert ours == "EOI 50.00 (1 seed; 20 epochs instead of 200)".replace("EOI", "ERK EOI")
     assert command.endswith("--epochs 20`")
+
+
+def test_another_precision_says_so_and_so_does_its_command():
+    low = Training("resnet32", "cifar10", 0.1, "erk", "eoi", precision="bf16")
+    ((_, command, _, _, ours),) = lines_of(frontpage.table(rows_for([low])))
+    assert ours == "ERK EOI 50.00 (1 seed; 200 epochs in bf16 instead of tf32)"
+    assert command.endswith("--seeds 1 --precision bf16`")
+    both = Training("resnet32", "cifar10", 0.1, "erk", "eoi", precision="bf16", epochs=20)
+    ((_, command, _, _, ours),) = lines_of(frontpage.table(rows_for([both])))
+    assert ours == "ERK EOI 50.00 (1 seed; 20 epochs in bf16 instead of 200 in tf32)"
+    assert command.endswith("--seeds 1 --epochs 20 --precision bf16`")
+
+
+def test_what_holds_for_some_numbers_alone_stands_beside_them_and_no_option_is_made_of_it():
+    low = Training("resnet32", "cifar10", 0.1, "erk", "ai", precision="bf16")
+    ((_, command, _, _, ours),) = lines_of(frontpage.table(rows_for([BASE, low, EOI])))
+    assert ours == "ERK: Base 50.00, AI 50.00 (200 epochs in bf16 instead of tf32), EOI 50.00 (1 seed)"
+    assert "--precision" not in command
+
+
+@pytest.mark.parametrize("change", [{"precision": "fp32"}, {"epochs": 7}, {"precision": "fp64", "epochs": 7}])
+@pytest.mark.parametrize("name", ["deep_networks", "contemporary", "dynamic", "angles"])
+def test_the_command_of_changed_trainings_makes_their_keys(name, change):
+    rows = rows_for([replace(each, **change) for each in ITEMS[name].experiments()][::3])
+    words = shlex.split(command_of(name, ITEMS[name], rows))
+    options = {option[2:]: value for option, value in pairwise(words) if option in ("--epochs", "--precision")}
+    assert options == {field: str(value) for field, value in change.items()}
+    made = {pair.experiment.key() for pair in pairs_of(ITEMS[name], [1], smoke=False, **change)}
+    assert {row["key"] for row in rows} <= made
 
 
 def test_the_largest_measured_matrix_stands_for_the_efficiency():

@@ -7,18 +7,35 @@ import typer
 from orthosparse.lab.commands._options import print_json
 
 
-def pairs_of(item: Any, seeds: list[int] | None, *, smoke: bool, epochs: int | None = None) -> list[Any]:
-    """Return the pairs of an item, seed by seed; of a tiny version, those of its first seed alone."""
+def pairs_of(item: Any, seeds: list[int] | None, *, smoke: bool, **changes: Any) -> list[Any]:
+    """Return the pairs of an item, seed by seed; of a tiny version, those of its first seed alone.
+
+    Args:
+        changes: fields of the recipe (epochs, precision) that every training gets; None leaves each its own.
+    """
+    from orthosparse.lab.pairs import Pair
+
+    asked = {name: value for name, value in changes.items() if value is not None}
+    experiments = [_changed(each, asked) for each in item.experiments(smoke=smoke)]
+    own = item.SEEDS[:1] if smoke else item.SEEDS
+    return [Pair(experiment, seed) for seed in seeds or own for experiment in experiments]
+
+
+def _changed(experiment: Any, asked: dict[str, Any]) -> Any:
+    """Return a training with what is asked for, and anything else as it is.
+
+    What a training has anyway leaves its key alone, and its recipe's own value is not spelled out: one training has
+    one key, so that it has one row.
+    """
     from dataclasses import replace
 
     from orthosparse.lab.experiments import Training
-    from orthosparse.lab.pairs import Pair
 
-    experiments = item.experiments(smoke=smoke)
-    if epochs is not None:
-        experiments = [replace(each, epochs=epochs) if isinstance(each, Training) else each for each in experiments]
-    own = item.SEEDS[:1] if smoke else item.SEEDS
-    return [Pair(experiment, seed) for seed in seeds or own for experiment in experiments]
+    for name, value in asked.items() if isinstance(experiment, Training) else ():
+        if experiment.described()[name] != value:
+            usual = replace(experiment, **{name: None})
+            experiment = usual if usual.described()[name] == value else replace(experiment, **{name: value})
+    return experiment
 
 
 def only_those(pairs: list[Any], filters: list[str]) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._names import completing
+from orthosparse.lab.commands._names import completing, names_of
 from orthosparse.lab.commands._options import Device, Json, Root, group, print_json, whole_numbers
 from orthosparse.lab.commands._sweep import budget_of, conclude, only_those, pairs_of
 
@@ -91,6 +91,10 @@ def run(
     budget: Annotated[str | None, typer.Option(help="Such as 25m: start nothing that cannot end in time.")] = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Have torch compile networks, see `train`.")] = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of every training, instead of the paper's.")] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="Of every training: fp32, tf32, bf16 or fp64.", autocompletion=completing("precision")),
+    ] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="A tiny version, to see that everything works.")] = False,
     root: Root = Path("data"),
     store: Stored = _STORE,
@@ -100,7 +104,8 @@ def run(
     """Run what has no row yet; the same command goes on.
 
     A pair is an experiment and a seed. Killed, stopped or out of time, the command goes on where it was. Runners that
-    share a store share the work. The exit code is 1 if a pair failed.
+    share a store share the work. Rows of other --epochs or of another --precision are rows of their own; the report
+    says so, and compares equals. The exit code is 1 if a pair failed.
 
     \b
     Examples:
@@ -124,11 +129,14 @@ def run(
     chosen = [lookup(ITEMS, item, "item") for item in items]
     started = partial(lookup(ENGINES, engine, "engine"), jobs=jobs, address=address, gpus=gpus)
     asked = None if seeds is None else whole_numbers(seeds)
+    if precision is not None:
+        lookup(dict.fromkeys(names_of("precision")), precision, "precision")
     if together is not None and (engine != "local" or (jobs or 1) > 1):
         raise ValueError("together: expected --engine local and one job, as the networks share one process")
     if engine == "local":
         resolved(device)
-    pairs = [pair for item in chosen for pair in pairs_of(item, asked, smoke=smoke, epochs=epochs)]
+    own = {"epochs": epochs, "precision": precision}
+    pairs = [pair for item in chosen for pair in pairs_of(item, asked, smoke=smoke, **own)]
     pairs = only_those(pairs, only) if only else pairs
     kept = Store(store)
     places: dict[str, Any] = {"root": root.expanduser().absolute(), "runs": kept.runs.absolute(), "device": device}
