@@ -1,11 +1,12 @@
 """Time networks of 1000 layers: many perceptrons at once, one convolutional network, depth, memory, and their starts.
 
-python benchmarks/deep.py [--out rows.jsonl] [--parts start mlp cnn depth] [--device auto]
+python benchmarks/deep.py [--out rows.jsonl] [--parts start mlp cnn depth residual] [--device auto]
 
 Every part prints its lines as they come, a JSON row each to --out. On one H200 the targets are: 45 perceptrons in 46 ms
 a step at most, a step of the convolutional network 1.6 times as fast as the graphed channels-last bf16 loop, time
-linear in the depth, and starts of all layers by EOI in 0.5 s (perceptron) and 2 s (convolutional). On a CPU the sizes
-are small ones: only that everything runs can be seen there.
+linear in the depth, and starts of all layers by EOI in 0.5 s (perceptron) and 2 s (convolutional). The last part times
+residual networks that train together against the graphed channels-last loop of one. On a CPU the sizes are small ones:
+only that everything runs can be seen there.
 """
 
 import argparse
@@ -31,8 +32,8 @@ from orthosparse.lab.training.ensemble import Step, Ways, ensemble_of, start_of
 from orthosparse.lab.training.ensemble.starts import Start
 from orthosparse.lab.training.stepper import Stepper
 
-PARTS = ("start", "mlp", "cnn", "depth")
-EPOCHS, BATCHES = 100, {"mlp1000": 422, "cnn1000": 352}
+PARTS = ("start", "mlp", "cnn", "depth", "residual")
+EPOCHS, BATCHES = 100, {"mlp1000": 422, "cnn1000": 352, "resnet32": 352}
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,11 @@ class Size:
     batch: int
     steps: int
     iterations: int
+    residual: tuple[int, ...]
 
 
-GPU = Size((1, 15, 45, 63), (100, 300, 1000, 3000), {"mlp1000": 1000, "cnn1000": 1000}, 128, 128, 20, 1000)
-CPU = Size((1, 4), (20, 40, 80), {"mlp1000": 40, "cnn1000": 12}, 16, 32, 3, 10)
+GPU = Size((1, 15, 45, 63), (100, 300, 1000, 3000), {"mlp1000": 1000, "cnn1000": 1000}, 128, 128, 20, 1000, (1, 4, 20))
+CPU = Size((1, 4), (20, 40, 80), {"mlp1000": 40, "cnn1000": 12}, 16, 32, 3, 10, (1, 2))
 
 
 def made_up(model: str, size: Size, device: torch.device) -> Dataset:
@@ -69,7 +71,7 @@ def made_up(model: str, size: Size, device: torch.device) -> Dataset:
 
 def config_of(model: str, size: Size, depth: int | None = None, scheme: str = "eoi", **recipe: Any) -> TrainConfig:
     chosen: Recipe = replace(recipe_for(model), batch=size.batch, **recipe)
-    options = {"depth": depth or size.depth[model], "width": size.width}
+    options = {} if model == "resnet32" else {"depth": depth or size.depth[model], "width": size.width}
     own = {"iterations": size.iterations} if scheme == "ai" else {}
     data = "mnist" if model == "mlp1000" else "cifar10"
     return TrainConfig(model, data, chosen, None, options, 0.125, "erk", scheme, options=own, validation=False)
@@ -108,6 +110,8 @@ def fresh(device: torch.device) -> None:
 
 def start_for(config: TrainConfig, data: Dataset, device: torch.device) -> Start:
     """Return an EOI start whose inner layers repeat those of a shallow network: quick to make, and as good to time."""
+    if config.model == "resnet32":
+        return start_of(config, 1, data, device, None)
     depth, head = config.model_options["depth"], 1 if config.model == "mlp1000" else 3
     small = start_of(replace(config, model_options={**config.model_options, "depth": 12}), 1, data, device, None)
     shallow, deep = names_of(config.model, 12), names_of(config.model, depth)
@@ -229,6 +233,22 @@ def depths(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
             yield {**about, **row, "us_per_layer": 1e3 * row["ms"] / depth}
 
 
+def residual(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
+    cuda = device.type == "cuda"
+    for precision in ("bf16", "tf32"):
+        config = config_of("resnet32", size, precision=precision)
+        plain = loop_step(config, size, device, graph=cuda)
+        about = {"part": "residual", "model": "resnet32", "precision": precision}
+        yield {**about, "way": "loop, channels last" + ", graph" * cuda, "members": 1, **plain, "faster": 1.0}
+        for fused in (True, False) if cuda else (False,):
+            for members in size.residual if fused or not cuda else size.residual[:2]:
+                row = ensemble_step(config, members, size, device, Ways(fused=fused))
+                seconds = row["ms"] * BATCHES["resnet32"] / 1e3 / members
+                how = {"way": "our kernels" if fused else "torch's operations", "members": members}
+                faster = members * plain["ms"] / row["ms"]
+                yield {**about, **how, **row, "faster": faster, "epoch_s_each": seconds}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
@@ -241,7 +261,7 @@ def main() -> None:
         torch.set_num_threads(1)  # more would wait for each other at this size
     about = provenance(device)
     print(f"{about['device']}, torch {torch.__version__}, batch {size.batch}, width {size.width}", flush=True)
-    for name, part in zip(PARTS, (starts, perceptrons, convolutional, depths), strict=True):
+    for name, part in zip(PARTS, (starts, perceptrons, convolutional, depths, residual), strict=True):
         for row in part(size, device) if name in given.parts else ():
             shown = ((key, f"{value:.4g}" if isinstance(value, float) else value) for key, value in row.items())
             print("  ".join(f"{key} {value}" for key, value in shown), flush=True)

@@ -72,7 +72,7 @@ def test_merged_rows_say_with_how_many_they_shared_their_time(tmp_path):
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        (["--model", "resnet32"], "model: expected one of cnn1000, mlp, mlp1000; got resnet32"),
+        (["--model", "resnet32"], "depth: expected one of the models cnn1000, mlp, mlp1000 with it; got resnet32"),
         (["--start", "eoi"], "start: expected dense or DISTRIBUTION/SCHEME, such as erk/eoi; got 'eoi'"),
         (["--start", "erk/eio"], "scheme"),
         (["--start", "erk/ai,iterations"], "option: expected NAME=VALUE"),

@@ -13,12 +13,13 @@ from orthosparse.lab.commands._options import Device, Json, named_value, print_j
 
 RESUMES_WITH = ("--resume",)
 ROWS = "rows.jsonl"
+_SIZED = ("cnn1000", "mlp", "mlp1000")  # models that come in any depth and width
 _STARTS = ["erk/base", "erk/ai,iterations=1000", "erk/eoi", "dense"]
 _START = "dense, or DISTRIBUTION/SCHEME[,NAME=VALUE...]; several times for several starts."
 
 
 def together(
-    model: Annotated[str, typer.Option(help="mlp1000, cnn1000 or mlp.")] = "mlp1000",
+    model: Annotated[str, typer.Option(help="mlp1000, cnn1000, mlp, resnet32, resnet56 or resnet110.")] = "mlp1000",
     data: Annotated[str, typer.Option(help="A data set.", autocompletion=completing("data"))] = "mnist",
     root: Annotated[Path | None, typer.Option(help="The folder that holds the data.")] = None,
     density: Annotated[float, typer.Option(help="Of the sparse starts.")] = 0.125,
@@ -51,11 +52,14 @@ def together(
       orthosparse together --root data
       orthosparse together --root data --start uniform/base --start uniform/eoi --seeds 1,2,3 --epochs 20
       orthosparse together --model cnn1000 --data cifar10 --root data --precision bf16 --depth 300
+      orthosparse together --model resnet32 --data cifar10 --root data --density 0.1 --precision bf16
       orthosparse together --data digits --depth 100 --width 32 --epochs 10 --lr 0.01
     """
     from orthosparse.lab.training.ensemble import train_ensemble
 
     shape = {name: value for name, value in {"depth": depth, "width": width}.items() if value is not None}
+    if shape and model not in _SIZED:
+        raise ValueError(f"{next(iter(shape))}: expected one of the models {', '.join(_SIZED)} with it; got {model}")
     recipe = {"epochs": epochs, "lr": lr, "batch": batch, "precision": precision}
     changes = {name: value for name, value in recipe.items() if value is not None}
     asked = start or _STARTS

@@ -5,8 +5,8 @@ from typing import Any
 
 from orthosparse.lab.training.config import TrainConfig
 
-# Plain chains of layers, which can be stacked.
-MODELS = ("cnn1000", "mlp", "mlp1000")
+# Plain chains of layers and residual networks, which can be stacked.
+MODELS = ("cnn1000", "mlp", "mlp1000", "resnet32", "resnet56", "resnet110")
 _OWN = {"density", "distribution", "scheme", "floor", "exclude", "options", "score_batches"}
 _OWN_IN_RECIPE = {"dense_init", "gain", "bias_std"}
 # Unless a run has its masks move, these are not read.
@@ -20,8 +20,8 @@ def why_not(config: TrainConfig) -> str | None:
         >>> from orthosparse.lab.training import recipe_for
         >>> why_not(TrainConfig("mlp1000", "mnist", recipe_for("mlp1000"))) is None
         True
-        >>> why_not(TrainConfig("resnet32", "cifar10", recipe_for("resnet32")))
-        'model: expected one of cnn1000, mlp, mlp1000; got resnet32'
+        >>> why_not(TrainConfig("vgg16c", "cifar10", recipe_for("vgg16c")))
+        'model: expected one of cnn1000, mlp, mlp1000, resnet32, resnet56, resnet110; got vgg16c'
     """
     recipe = config.recipe
     if config.model not in MODELS:

@@ -8,7 +8,7 @@ from torch import Tensor
 from orthosparse.lab.training.ensemble.fused import run_of
 from orthosparse.lab.training.ensemble.plain import Run
 from orthosparse.lab.training.ensemble.slab import Slab
-from orthosparse.lab.training.ensemble.stages import Pool, Stage
+from orthosparse.lab.training.ensemble.stages import Pool, Stage, as_rows
 from orthosparse.lab.training.ensemble.ways import Ways
 
 
@@ -25,6 +25,10 @@ class Chain:
         self.links: list[Run | _Pooling] = [
             _Pooling(stage) if isinstance(stage, Pool) else run_of(next(held), dtype, ways) for stage in stages
         ]
+
+    def rows(self, images: Tensor) -> Tensor:
+        """Return pictures ``[..., C, H, W]`` as rows of numbers, in the order in which the first stage reads them."""
+        return as_rows(images, self.stages)
 
     def logits(self, x: Tensor) -> Tensor:
         """Return the outputs for samples ``[members, batch, features]``, and keep nothing."""

@@ -21,7 +21,8 @@ _SMALL = tl.constexpr(0.03)
 
 
 @triton.jit
-def _tanh(z):
+def tanh(z):
+    """Return the hyperbolic tangent, exact to 1e-7."""
     near = z * (1 - z * z * 0.3333333333)
     far = 1 - 2 / (tl.exp(2 * tl.minimum(tl.maximum(z, -15.0), 15.0)) + 1)
     bent = tl.where(tl.abs(z) < _SMALL, near, far)
@@ -29,7 +30,7 @@ def _tanh(z):
 
 
 @triton.jit
-def _rounded(x, PRECISION: tl.constexpr):
+def rounded(x, PRECISION: tl.constexpr):
     """Round to what a product reads, to nearest and away from zero between two.
 
     What is not a number is left alone: a GPU writes it as 0x7fffffff, and the sum would make a zero of it.
@@ -61,14 +62,14 @@ def chain_ahead(
     tile, member, members = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1).to(tl.int64)
     row, column = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     place, live = member * rows * WIDTH + row[:, None] * WIDTH + column[None, :], row[:, None] < rows
-    x = _rounded(tl.load(x_ptr + place, mask=live, other=0.0), PRECISION)
+    x = rounded(tl.load(x_ptr + place, mask=live, other=0.0), PRECISION)
     w_ptrs = w_ptr + member * WIDTH * WIDTH + column[None, :] * WIDTH + column[:, None]
     b_ptrs = b_ptr + member * WIDTH + column
     y_ptrs = y_ptr + member * rows * WIDTH + column[None, :] * rows + row[:, None]
     for _ in tl.range(layers, num_stages=STAGES):
         w = tl.load(w_ptrs)
         b = tl.load(b_ptrs)
-        x = _rounded(_tanh(tl.dot(x, w, input_precision=PRECISION) + b[None, :]).to(w.dtype), PRECISION)
+        x = rounded(tanh(tl.dot(x, w, input_precision=PRECISION) + b[None, :]).to(w.dtype), PRECISION)
         if KEEP:
             tl.store(y_ptrs, x, mask=live)
             y_ptrs += members * rows * WIDTH
@@ -105,7 +106,7 @@ def chain_back(
     y_ptrs, z_ptrs = y_ptr + turned, z_ptr + turned
     w_ptrs = w_ptr + (last + member) * WIDTH * WIDTH + column[:, None] * WIDTH + column[None, :]
     y = tl.load(y_ptrs, mask=live, other=0.0).to(tl.float32)
-    z = _rounded((g * (1 - y * y)).to(w_ptr.dtype.element_ty), PRECISION)
+    z = rounded((g * (1 - y * y)).to(w_ptr.dtype.element_ty), PRECISION)
     for layer in tl.range(layers, num_stages=STAGES):
         y_ptrs -= members * rows * WIDTH
         # Asked for a layer ahead; below the first there is none.
@@ -113,7 +114,7 @@ def chain_back(
         w = tl.load(w_ptrs)
         tl.store(z_ptrs, z, mask=live)
         g = tl.dot(z, w, input_precision=PRECISION)
-        z = _rounded((g * (1 - y * y)).to(w_ptr.dtype.element_ty), PRECISION)
+        z = rounded((g * (1 - y * y)).to(w_ptr.dtype.element_ty), PRECISION)
         z_ptrs -= members * rows * WIDTH
         w_ptrs -= members * WIDTH * WIDTH
     tl.store(out_ptr + place, g.to(out_ptr.dtype.element_ty), mask=live)
@@ -178,8 +179,8 @@ def convolve(
             total = total * (1 - y * y)
     else:
         b = tl.load(b_ptr + member * WIDTH + column).to(tl.float32)
-        total = _tanh(total + b[None, :])
-    tl.store(out_ptr + place, _rounded(total.to(out_ptr.dtype.element_ty), PRECISION), mask=live)
+        total = tanh(total + b[None, :])
+    tl.store(out_ptr + place, rounded(total.to(out_ptr.dtype.element_ty), PRECISION), mask=live)
 
 
 @triton.jit
@@ -279,4 +280,4 @@ def descend(
         value -= rate * slope
         tl.store(value_ptr + place, value, mask=live)
         if ROUNDED:
-            tl.store(rounded_ptr + place, _rounded(value, "tf32"), mask=live)
+            tl.store(rounded_ptr + place, rounded(value, "tf32"), mask=live)

@@ -22,7 +22,7 @@ _DESCEND, _GROUP = (1024, 4), 8
 # Of each of 256 threads: two programs then have room in a multiprocessor, and one loads while the other computes.
 _REGISTERS = 128
 # Said at every launch: what Triton does by itself differs between its versions.
-_FUSION = {"enable_fp_fusion": True}
+FUSION = {"enable_fp_fusion": True}
 
 
 def chain_ahead(x: Tensor, weights: Tensor, biases: Tensor, out: Tensor, layers: int, *, keep: bool) -> None:
@@ -31,7 +31,7 @@ def chain_ahead(x: Tensor, weights: Tensor, biases: Tensor, out: Tensor, layers:
     tile, warps, stages = _ahead_sizes(x)
     _kernels().chain_ahead[(-(-rows // tile), members)](
         x.contiguous(), weights, biases, out, rows, layers,
-        KEEP=keep, WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps, **_FUSION,
+        KEEP=keep, WIDTH=width, ROWS=tile, PRECISION=precision(), STAGES=stages, num_warps=warps, **FUSION,
     )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def chain_back(grad: Tensor, outputs: Tensor, weights: Tensor) -> tuple[Tensor, 
     tile, warps, stages = _LINEAR_BACK if members * rows >= _FULL * _LINEAR_BACK[0] else _LINEAR_FEW
     _kernels().chain_back[(-(-rows // tile), members)](
         grad.contiguous(), outputs, weights, before, found, rows, len(outputs),
-        WIDTH=width, ROWS=tile, PRECISION=_precision(), STAGES=stages, num_warps=warps, **_FUSION,
+        WIDTH=width, ROWS=tile, PRECISION=precision(), STAGES=stages, num_warps=warps, **FUSION,
     )  # fmt: skip
     return before, found
 
@@ -65,7 +65,7 @@ def _convolve(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor, out: Tensor, g
     _kernels().convolve[(-(-rows // tile), width // columns, members)](
         x, weight, bias, y, out, rows,
         **constants, **_shape(grid), WIDTH=width, ROWS=tile, COLUMNS=columns, INNER=inner,
-        PRECISION=_precision(), STAGES=stages, num_warps=warps, **_FUSION,
+        PRECISION=precision(), STAGES=stages, num_warps=warps, **FUSION,
     )  # fmt: skip
 
 
@@ -81,8 +81,8 @@ def weigh(slab: Slab, before: Tensor, inputs: Tensor, start: int, rows: int, *, 
     _kernels().weigh[(taps, layers * members)](
         before, inputs, leaf.off[start:stop].view(torch.uint8), leaf.gradient[start:stop],
         slab.bias.gradient[start:stop], squares, rows,
-        TURNED=turned, **_shape(grid), WIDTH=stage.outputs, ROWS=tile, PRECISION=_precision(), STAGES=stages,
-        num_warps=warps, maxnreg=_REGISTERS, **_FUSION,
+        TURNED=turned, **_shape(grid), WIDTH=stage.outputs, ROWS=tile, PRECISION=precision(), STAGES=stages,
+        num_warps=warps, maxnreg=_REGISTERS, **FUSION,
     )  # fmt: skip
     torch.sqrt(squares.sum(2), out=leaf.norms[start:stop])
 
@@ -118,7 +118,7 @@ def descend(
         value, gradient, momentum, value if copy is None else copy, value if busy is None else busy,
         dead.view(-1).view(torch.uint8), rate.view(-1), members, size, decay, inertia,
         NESTEROV=nesterov, ROUNDED=copy is not None, MASKED=busy is not None, GROUP=_GROUP, BLOCK=block,
-        num_warps=warps, **_FUSION,
+        num_warps=warps, **FUSION,
     )  # fmt: skip
 
 
@@ -156,10 +156,10 @@ def rounded(tensor: Tensor) -> Tensor:
 
 def rounds(tensor: Tensor) -> bool:
     """Return whether products would drop bits of this tensor."""
-    return tensor.dtype == torch.float32 and _precision() == "tf32"
+    return tensor.dtype == torch.float32 and precision() == "tf32"
 
 
-def _precision() -> str:
+def precision() -> str:
     """Return how float32 products are to be computed, as `devices.arithmetic` has set it."""
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 

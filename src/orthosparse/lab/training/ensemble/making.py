@@ -7,13 +7,18 @@ import torch
 
 from orthosparse.lab.data import Dataset, Loader, Split
 from orthosparse.lab.models import build
+from orthosparse.lab.models.resnet import ResNet
 from orthosparse.lab.seeds import generators
 from orthosparse.lab.training.assembly import shuffled
 from orthosparse.lab.training.config import TrainConfig
 from orthosparse.lab.training.ensemble.chain import Chain
 from orthosparse.lab.training.ensemble.feed import Feed
-from orthosparse.lab.training.ensemble.slab import Slab
-from orthosparse.lab.training.ensemble.stages import Pool, Stage, stages_of
+from orthosparse.lab.training.ensemble.layout import layout_of
+from orthosparse.lab.training.ensemble.network import Network
+from orthosparse.lab.training.ensemble.normed import Normed
+from orthosparse.lab.training.ensemble.residual import Residual
+from orthosparse.lab.training.ensemble.slab import Slab, Weights
+from orthosparse.lab.training.ensemble.stages import Stage, stages_of
 from orthosparse.lab.training.ensemble.starts import Start
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.ways import Ways
@@ -31,8 +36,8 @@ def ensemble_of(
     config = members[0][0]
     precision = config.recipe.precision
     dtype = torch.float64 if precision == "fp64" else torch.float32
-    stages = _stages(config, data)
-    slabs = [Slab(stage, len(members), dtype, device) for stage in stages if isinstance(stage, Stage)]
+    compute = torch.bfloat16 if precision == "bf16" else dtype
+    network, slabs = _network(config, data, len(members), (dtype, compute), device, ways)
     light = []
     for place, start in enumerate(starts):
         if start.problem is None:
@@ -41,7 +46,7 @@ def ensemble_of(
         light.append(replace(start, state={}))
     ensemble = Ensemble(
         configs=[own for own, _ in members],
-        chain=Chain(stages, slabs, torch.bfloat16 if precision == "bf16" else dtype, ways),
+        network=network,
         slabs=slabs,
         feed=Feed([shuffled(own, data, generators(seed), device) for own, seed in members]),
         test=_still(data.test, config, device),
@@ -52,8 +57,17 @@ def ensemble_of(
     return ensemble, light
 
 
-def _stages(config: TrainConfig, data: Dataset) -> list[Stage | Pool]:
-    network = build(
+def _network(
+    config: TrainConfig,
+    data: Dataset,
+    members: int,
+    dtypes: tuple[torch.dtype, torch.dtype],
+    device: torch.device,
+    ways: Ways,
+) -> tuple[Network, Sequence[Weights]]:
+    """Return stacked networks of zeros, and their slabs; `dtypes` are of these and of products."""
+    keep, compute = dtypes
+    single = build(
         config.model,
         classes=data.classes,
         in_shape=data.in_shape,
@@ -61,7 +75,14 @@ def _stages(config: TrainConfig, data: Dataset) -> list[Stage | Pool]:
         generator=torch.Generator().manual_seed(0),  # only its shape is read
         **config.model_options,
     )
-    return stages_of(network, data.in_shape)
+    if isinstance(single, ResNet):
+        layout = layout_of(single, data.in_shape)
+        normed = [Normed(stage, norms, members, keep, device) for stage, norms in layout.stages]
+        head = Slab(layout.head, members, keep, device)
+        return Residual(layout, normed, head, compute, ways), [*normed, head]
+    stages = stages_of(single, data.in_shape)
+    slabs = [Slab(stage, members, keep, device) for stage in stages if isinstance(stage, Stage)]
+    return Chain(stages, slabs, compute, ways), slabs
 
 
 def _still(split: Split, config: TrainConfig, device: torch.device) -> Loader:

@@ -6,7 +6,6 @@ from torch.nn import functional
 
 from orthosparse.lab.data import Dataset, Loader
 from orthosparse.lab.training.assembly import assemble
-from orthosparse.lab.training.ensemble.stages import as_rows
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.nonfinite import NonFiniteError, diagnose
 from orthosparse.lab.training.snapshot import put_back, take
@@ -15,11 +14,11 @@ from orthosparse.lab.training.snapshot import put_back, take
 @torch.no_grad()
 def evaluate(ensemble: Ensemble, loader: Loader) -> list[dict[str, float]]:
     """Return the mean cross-entropy and the accuracy of every member over a split."""
-    chain, members = ensemble.chain, len(ensemble.configs)
+    network, members = ensemble.network, len(ensemble.configs)
     total = torch.zeros(2, members, dtype=torch.float64, device=ensemble.device)
     for images, labels in loader.epoch(0):
-        rows = as_rows(images, chain.stages).to(chain.dtype).expand(members, -1, -1)
-        logits = chain.logits(rows.contiguous()).to(ensemble.dtype)
+        rows = network.rows(images).to(network.dtype).expand(members, -1, -1)
+        logits = network.logits(rows.contiguous()).to(ensemble.dtype)
         targets = labels.expand(members, -1)
         losses = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
         right = (logits.argmax(2) == targets).sum(1)

@@ -104,10 +104,7 @@ class Run:
 
     def measure(self) -> None:
         """Set the gradients off the masks to zero, and take the norm of each layer's."""
-        for leaf in self.slab.leaves:
-            if leaf.off is not None:
-                leaf.gradient.masked_fill_(leaf.off, 0.0)
-            torch.linalg.vector_norm(leaf.gradient.flatten(2), dim=2, out=leaf.norms)
+        self.slab.measure()
 
     def empty(self, x: Tensor) -> Tensor:
         """Return room for the outputs of a layer."""

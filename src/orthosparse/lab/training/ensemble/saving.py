@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from orthosparse.lab.training.checkpoint import save
-from orthosparse.lab.training.ensemble.slab import Leaf
+from orthosparse.lab.training.ensemble.slab import Leaf, Weights
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.interrupt import Interrupt
 from orthosparse.lab.training.nonfinite import NonFiniteError
@@ -62,15 +62,7 @@ def take(ensemble: Ensemble) -> dict[str, Any]:
     """Return everything that is needed to go on from here, copied to the CPU; the masks are in the starts."""
     records = ensemble.records
     return {
-        "slabs": [
-            {
-                "weight": _packed(slab.weight.value, slab.weight),
-                "weight_momentum": _packed(slab.weight.momentum, slab.weight),
-                "bias": _copied(slab.bias.value),
-                "bias_momentum": _copied(slab.bias.momentum),
-            }
-            for slab in ensemble.slabs
-        ],
+        "slabs": [_taken(slab) for slab in ensemble.slabs],
         "epoch": ensemble.epoch,
         "step": ensemble.step,
         "seconds": ensemble.seconds,
@@ -85,10 +77,11 @@ def take(ensemble: Ensemble) -> dict[str, Any]:
 def put_back(ensemble: Ensemble, tree: dict[str, Any]) -> None:
     """Give an ensemble, which holds the masks of its members already, the state that `take` returned."""
     for slab, saved in zip(ensemble.slabs, tree["slabs"], strict=True):
-        _unpack(slab.weight.value, slab.weight, saved["weight"])
-        _unpack(slab.weight.momentum, slab.weight, saved["weight_momentum"])
-        slab.bias.value.copy_(saved["bias"])
-        slab.bias.momentum.copy_(saved["bias_momentum"])
+        for name, leaf in slab.named.items():
+            _unpack(leaf.value, leaf, saved[name])
+            _unpack(leaf.momentum, leaf, saved[f"{name}_momentum"])
+        for name, tensor in slab.buffers.items():
+            tensor.copy_(saved[name])
     ensemble.epoch, ensemble.step, ensemble.seconds = tree["epoch"], tree["step"], tree["seconds"]
     ensemble.histories = tree["histories"]
     ensemble.errors = {member: error_from(told) for member, told in tree["errors"].items()}
@@ -107,18 +100,28 @@ def error_from(told: dict[str, Any]) -> NonFiniteError:
     return NonFiniteError(told["message"], epoch=told["epoch"], step=told["step"], layer=told["layer"])
 
 
+def _taken(slab: Weights) -> dict[str, Tensor]:
+    taken = {name: _copied(tensor) for name, tensor in slab.buffers.items()}
+    for name, leaf in slab.named.items():
+        taken |= {name: _packed(leaf.value, leaf), f"{name}_momentum": _packed(leaf.momentum, leaf)}
+    return taken
+
+
 def _copied(tensor: Tensor) -> Tensor:
     return tensor.to("cpu", copy=True)
 
 
 def _packed(tensor: Tensor, leaf: Leaf) -> Tensor:
     """Return the entries under the masks: off them there are zeros. Layer by layer, as CUDA counts to 2^31 only."""
-    assert leaf.off is not None, "weights have masks"
+    if leaf.off is None:
+        return _copied(tensor)
     return torch.cat([layer[~off].cpu() for layer, off in zip(tensor, leaf.off, strict=True)])
 
 
 def _unpack(tensor: Tensor, leaf: Leaf, entries: Tensor) -> None:
-    assert leaf.off is not None, "weights have masks"
+    if leaf.off is None:
+        tensor.copy_(entries)
+        return
     tensor.zero_()
     begin = 0
     for layer, off in zip(tensor, leaf.off, strict=True):

@@ -15,6 +15,9 @@ from orthosparse.lab.training.config import TrainConfig
 from orthosparse.lab.training.saving import check_same
 from orthosparse.lab.warned import warned
 
+# Ends of the names, in a state dict, of what is not trained.
+_BUFFERS = ("_mask", ".running_mean", ".running_var", ".num_batches_tracked")
+
 
 @dataclass(frozen=True)
 class Start:
@@ -79,7 +82,7 @@ def _made(config: TrainConfig, seed: int, data: Dataset, device: torch.device, d
 def _start(state: dict[str, Tensor], warnings: list[str], problem: str | None = None) -> Start:
     masks = [tensor for name, tensor in state.items() if name.endswith("_mask")]
     density = sum(int(m.sum()) for m in masks) / sum(m.numel() for m in masks) if masks else 1.0
-    parameters = sum(tensor.numel() for name, tensor in state.items() if not name.endswith("_mask"))
+    parameters = sum(tensor.numel() for name, tensor in state.items() if not name.endswith(_BUFFERS))
     return Start(state, density, parameters, list(warnings), problem)
 
 

@@ -1,5 +1,6 @@
 """An ensemble between two steps: the stacked weights, who is still alive, and what the epochs so far have given."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -7,9 +8,9 @@ from torch import Tensor
 
 from orthosparse.lab.data import Loader
 from orthosparse.lab.training.config import TrainConfig
-from orthosparse.lab.training.ensemble.chain import Chain
 from orthosparse.lab.training.ensemble.feed import Feed
-from orthosparse.lab.training.ensemble.slab import Slab
+from orthosparse.lab.training.ensemble.network import Network
+from orthosparse.lab.training.ensemble.slab import Weights
 from orthosparse.lab.training.nonfinite import NonFiniteError
 from orthosparse.lab.training.recipe import Recipe, learning_rate
 
@@ -52,8 +53,8 @@ class Ensemble:
     """
 
     configs: list[TrainConfig]
-    chain: Chain
-    slabs: list[Slab]
+    network: Network
+    slabs: Sequence[Weights]
     feed: Feed
     test: Loader
     validation: Loader | None

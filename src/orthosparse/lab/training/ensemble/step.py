@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from orthosparse.lab.training.ensemble import fused, launches, pointwise
-from orthosparse.lab.training.ensemble.slab import Leaf, Slab
-from orthosparse.lab.training.ensemble.stages import as_rows
+from orthosparse.lab.training.ensemble.slab import Leaf, Weights
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.ways import Ways
 from orthosparse.lab.training.graph import Graphed
@@ -51,10 +50,10 @@ class Step:
 
     @torch.no_grad()
     def _work(self, images: Tensor, labels: Tensor) -> None:
-        ensemble, chain = self.ensemble, self.ensemble.chain
-        logits, kept = chain.ahead(as_rows(images, chain.stages).to(chain.dtype))
+        ensemble, network = self.ensemble, self.ensemble.network
+        logits, kept = network.ahead(network.rows(images).to(network.dtype))
         losses, gradient = _losses(logits.to(ensemble.dtype), labels, ensemble.recipe.label_smoothing)
-        chain.back(gradient.to(chain.dtype), kept)
+        network.back(gradient.to(network.dtype), kept)
         hits = (logits.argmax(2) == labels).sum(1)
         ensemble.records.add(losses, _norms(ensemble), hits)
         self._update()
@@ -69,14 +68,17 @@ class Step:
             # A run has this copy from its first step on.
             own = {"copy": slab.rounded} if slab.rounded is not None and leaf is slab.weight else {}
             descend(value, gradient, momentum, dead.view(1, -1, 1), rates.view(1, -1, 1), rule, **own)
+        for slab in ensemble.slabs:
+            slab.settle(ensemble.records.alive)
 
 
-def _updates(ensemble: Ensemble, ways: Ways) -> Iterator[tuple[Slab, Leaf, float, Callable[..., None]]]:
+def _updates(ensemble: Ensemble, ways: Ways) -> Iterator[tuple[Weights, Leaf, float, Callable[..., None]]]:
     """Yield what is trained, its weight decay, and who takes the step: our kernel, where it may, in float32."""
     recipe = ensemble.recipe
     ours = fused.chosen(ways, ensemble.device) and ensemble.dtype == torch.float32
     for slab in ensemble.slabs:
-        for leaf, decays in ((slab.weight, True), (slab.bias, recipe.decay_vectors)):
+        for leaf in slab.leaves:
+            decays = leaf is slab.weight or recipe.decay_vectors
             descend = partial(launches.descend, busy=launches.busy_of(leaf)) if ours else pointwise.descend
             yield slab, leaf, recipe.weight_decay if decays else 0.0, descend
 
