@@ -12,8 +12,8 @@ def group_of(experiment: Experiment) -> str | None:
     """Return what trainings that can run together have in common; None for what runs by itself.
 
     Example:
-        >>> sparse, dense = Training("mlp1000", "mnist", 0.125), Training("mlp1000", "mnist")
-        >>> group_of(sparse) == group_of(dense), group_of(Training("resnet32", "cifar10"))
+        >>> sparse, dense = Training("resnet32", "cifar10", 0.1), Training("resnet32", "cifar10")
+        >>> group_of(sparse) == group_of(dense), group_of(Training("vgg16c", "cifar10"))
         (True, None)
     """
     from orthosparse.lab.training.ensemble import shape_of, why_not
