@@ -63,6 +63,25 @@ def test_a_member_that_has_stopped_keeps_the_bits_of_its_statistics(bad, generat
     assert all(bool(tensor.isfinite().all()) for tensor in slab.buffers.values())
 
 
+def test_statistics_that_were_infinite_once_stay_so_as_in_torch(generator):
+    slab, norm = normed(), nn.BatchNorm2d(CHANNELS).double()
+    for running in (slab.mean[0, 0], slab.var[0, 0], norm.running_mean, norm.running_var):
+        running[2] = torch.inf
+    norm(seen(slab, 6, generator)[0, 0])
+    slab.settle(torch.ones(MEMBERS, dtype=torch.bool))
+    assert norm.running_mean[2] == norm.running_var[2] == torch.inf
+    torch.testing.assert_close(slab.mean[0, 0], norm.running_mean, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(slab.var[0, 0], norm.running_var, rtol=1e-13, atol=1e-13)
+
+
+def test_statistics_stay_where_a_captured_graph_has_seen_them(generator):
+    slab = normed()
+    places = [tensor.data_ptr() for tensor in slab.buffers.values()]
+    seen(slab, 6, generator)
+    slab.settle(torch.ones(MEMBERS, dtype=torch.bool))
+    assert [tensor.data_ptr() for tensor in slab.buffers.values()] == places
+
+
 def state_of(network, place, generator):
     """Return the state dict of a network that has been trained a while, with masks on some of its layers."""
     images = torch.randn(4, *PICTURES, generator=generator)

@@ -51,11 +51,11 @@ class Normed(Weights):
 
     def settle(self, alive: Tensor) -> None:
         """Let the running statistics of these members follow those of the last batch."""
-        pace = (self.norms.momentum * alive.to(self.mean.dtype))[:, None]
-        unbiased = self.samples / max(self.samples - 1, 1)
+        pace, unbiased = self.norms.momentum, self.samples / max(self.samples - 1, 1)
         for running, seen, factor in ((self.mean, self.batch_mean, 1.0), (self.var, self.batch_var, unbiased)):
-            # 0 times what is not finite would not be 0.
-            running.lerp_((seen * factor).where(alive[:, None], running), pace)
+            # As torch has it: by their difference, what has once been infinite would not be a number the next time.
+            followed = torch.add(seen * (pace * factor), running, alpha=1 - pace)
+            torch.where(alive[:, None], followed, running, out=running)
         self.steps += alive
 
     def fill(self, member: int, state: Mapping[str, Tensor]) -> None:
