@@ -170,6 +170,17 @@ def test_runs_that_trained_together_share_their_time():
     assert command.endswith("--seeds 1 --together 12`")
 
 
+def test_runs_alone_and_runs_together_are_not_averaged():
+    rows = rows_for([Training("resnet32", "cifar10", 0.1, "erk", scheme) for scheme in ("base", "ai", "eoi")])
+    rows[0]["metrics"]["together"], rows[0]["wall_s"] = 12, 6 * rows[0]["wall_s"]
+    (_, _, time, *_), *_ = lines_of(frontpage.table(rows))
+    (many, alone), (one, shared) = (part.split(" of ", 1) for part in time.split("<br>"))
+    assert many.endswith(": 2 runs")
+    assert one.endswith(": 1 run")
+    assert shared.endswith(", 12 at once")
+    assert "at once" not in alone
+
+
 def test_counts_of_parameters_are_told_by_the_first_network_and_the_worst_difference():
     item = ITEMS["parameter_counts"].experiments()
     rows = [row_of(each, 1, kept=50_000 if each.model == "resnet32" else 1) for each in item]

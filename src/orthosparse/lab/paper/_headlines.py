@@ -67,12 +67,13 @@ def headlines(chapter: Chapter) -> list[Headline]:
 def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[Line, Cell]], part: _Part) -> Headline:
     column, digits = table.columns[index], digits_of(table, index)
     paper = _blocks([(line, number_text(cell.paper and (cell.paper[0], None), digits)) for line, cell in measured])
-    mixed = len({cell.short for _, cell in measured}) > 1  # what holds for some of the numbers stands beside them
+    shared = {cell.short for _, cell in measured}  # how all were trained stands at the end, what some have beside them
     texts = [number_text(cell.ours and (cell.ours[0], None), digits) for _, cell in measured]
-    told = [_bracketed([cell.note] if mixed and cell.note else []) for _, cell in measured]
+    own = [cell.note if len(shared) > 1 else cell.note.removeprefix(cell.short).lstrip("; ") for _, cell in measured]
+    told = [_bracketed([note] if note else []) for note in own]
     ours = _blocks([(line, text + more) for (line, _), text, more in zip(measured, texts, told, strict=True)])
     notes = [_seeds(cell.seeds for _, cell in measured)] if part.seeds else []
-    notes += dict.fromkeys(cell.note for _, cell in measured if cell.note and not mixed)
+    notes += [note for note in shared if note and len(shared) == 1]
     rows = [] if part.whole else [row for _, cell in measured for row in cell.rows]
     title = chapter.title if table.title == chapter.title else f"{chapter.title}. {table.title}"
     rows = rows or _rows_of(chapter, column)
