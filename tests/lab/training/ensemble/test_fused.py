@@ -3,16 +3,14 @@
 import importlib
 import importlib.util
 import os
-import subprocess
-import sys
-from importlib.metadata import version
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from lab.training.ensemble.hopper import SHARED, Launch
 from lab.training.ensemble.interpreted import check
+from lab.training.ensemble.interpreter import check_interpreted, needs_interpreter
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.ensemble import fused, launches
 from orthosparse.lab.training.ensemble.plain import Run
@@ -21,56 +19,34 @@ from orthosparse.lab.training.ensemble.stages import Grid, Stage
 from orthosparse.lab.training.ensemble.ways import Ways
 
 CPU = torch.device("cpu")
-TRITON = tuple(int(part) for part in version("triton").split(".")[:2]) if importlib.util.find_spec("triton") else (0,)
 
 
-@pytest.mark.skipif(TRITON < (3, 7), reason="Triton is not installed, or its interpreter cannot count with NumPy 2.4")
+@needs_interpreter
 def test_by_the_interpreter_the_kernels_compute_what_torch_computes():
-    # A process of its own: Triton decides when it is imported whether it interprets.
-    own = Path(__file__).with_name("interpreted.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(own)]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "17 passed" in done.stdout
+    check_interpreted("interpreted.py", 17)
 
 
-HOPPER = 227 * 1024  # bytes of a multiprocessor that one program may have
 MAPS = {"HEIGHT": 8, "WIDE": 8, "SIDE": 3, "WIDTH": 128, "PRECISION": "tf32"}
 ONE = {"HEIGHT": 1, "WIDE": 1, "SIDE": 1, "WIDTH": 128, "PRECISION": "tf32"}
+NUMBERS = {"decay": "fp32", "inertia": "fp32"}
+POINTERS = {
+    **dict.fromkeys(["rate_ptr", "value_ptr", "gradient_ptr", "momentum_ptr", "rounded_ptr"], "fp32"),
+    **dict.fromkeys(["g_ptr", "norm_ptr"], "fp32"),
+    **dict.fromkeys(["off_ptr", "busy_ptr", "dead_ptr"], "u8"),
+}
 
 
-def compiled(name, dtype, warps, **constants):
-    """Return the metadata of a kernel that is compiled for a Hopper GPU, which need not be there."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-
-    kernel = getattr(kernels(), name)
-    own = {
-        "b_ptr": "fp32" if name == "weigh" else dtype,
-        "g_ptr": "fp32",
-        "off_ptr": "u8",
-        "busy_ptr": "u8",
-        "dead_ptr": "u8",
-        "norm_ptr": "fp32",
+def launch(name, dtype, warps, **constants):
+    """Return a launch whose pointers are to numbers of `dtype`, but for some that never are."""
+    kernel = getattr(importlib.import_module("orthosparse.lab.training.ensemble.kernels"), name)
+    pointers = POINTERS | ({"b_ptr": "fp32"} if name == "weigh" else {})
+    kinds = {
+        argument: f"*{pointers.get(argument, dtype)}" if argument.endswith("_ptr") else NUMBERS.get(argument, "i32")
+        for argument in kernel.arg_names
     }
-    kinds = {**dict.fromkeys(["rate_ptr", "value_ptr", "gradient_ptr", "momentum_ptr", "rounded_ptr"], "fp32"), **own}
-    signature, values, attributes = {}, {}, {}
-    for place, argument in enumerate(kernel.arg_names):
-        if argument in constants:
-            signature[argument], values[place,] = "constexpr", constants[argument]
-        elif argument.endswith("_ptr"):
-            signature[argument], attributes[place,] = f"*{kinds.get(argument, dtype)}", [["tt.divisibility", 16]]
-        else:
-            signature[argument] = "fp32" if argument in ("decay", "inertia") else "i32"
-    source = triton.compiler.ASTSource(kernel, signature, values, attributes)
-    options = {"num_warps": warps, "enable_fp_fusion": True}
+    options = {"num_warps": warps, **launches.FUSION}
     options |= {"maxnreg": launches._REGISTERS} if name == "weigh" else {}
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).metadata
-
-
-def kernels():
-    return importlib.import_module("orthosparse.lab.training.ensemble.kernels")
+    return Launch(kernel, kinds, constants, options)
 
 
 def everything():
@@ -103,7 +79,7 @@ def everything():
 def test_all_that_is_launched_compiles_and_fits_into_a_multiprocessor(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for name, dtype, warps, constants in everything():
-        assert compiled(name, dtype, warps, **constants).shared <= HOPPER, (name, constants)
+        assert launch(name, dtype, warps, **constants).compiled().metadata.shared <= SHARED, (name, constants)
 
 
 @pytest.mark.gpu

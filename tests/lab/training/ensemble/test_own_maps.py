@@ -1,16 +1,84 @@
-"""Our GPU kernels for residual networks against torch's own operations, as compiled where there is a GPU."""
+"""Our GPU kernels for residual networks against torch's: by Triton's interpreter, and compiled where there is a GPU."""
+
+import importlib
+import importlib.util
 
 import pytest
 import torch
 
+from lab.training.ensemble.hopper import SHARED, Notes
+from lab.training.ensemble.interpreter import check_interpreted, needs_interpreter
 from lab.training.ensemble.stacked import check_same, given_to, networks_of, passed, stacked
 from orthosparse.lab.training.devices import arithmetic
+from orthosparse.lab.training.ensemble import fused, map_launches
 from orthosparse.lab.training.ensemble.layout import layout_of
 from orthosparse.lab.training.ensemble.maps import Maps
 from orthosparse.lab.training.ensemble.own_maps import OwnMaps, fits
 from orthosparse.lab.training.ensemble.ways import Ways
 
 PICTURES = (3, 32, 32)
+META = torch.device("meta")
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+
+@needs_interpreter
+def test_by_the_interpreter_the_kernels_compute_what_torch_computes():
+    check_interpreted("interpreted_maps.py", 27)
+
+
+def launched(dtype, precision, generator, monkeypatch):
+    """Return all that is launched for networks of 32 layers, in training and in tests, on batches of 128 pictures."""
+    notes, folder = Notes(), "orthosparse.lab.training.ensemble"
+    for name, kernels in (("_maps", "map_kernels"), ("_norms", "norm_kernels")):
+        stand_in = notes.instead_of(importlib.import_module(f"{folder}.{kernels}"))
+        monkeypatch.setattr(map_launches, name, lambda stand_in=stand_in: stand_in)
+    monkeypatch.setattr(fused, "chosen", lambda ways, device: True)
+    networks = 4 * networks_of(PICTURES, generator, depth=32, members=1)
+    with arithmetic(precision):
+        network, slabs = stacked(networks, PICTURES, compute=dtype, device=META)
+        passed(network, slabs, *given_to(PICTURES, 128, generator, members=4, device=META))
+    return notes.launches
+
+
+# What comes before and after the loop of a kernel: it needs no room beside the loop's.
+AROUND = ("BACK", "ADD", "SUMS", "OTHER", "BY", "STORE")
+
+
+def one_of_each_loop(launches):
+    """Return, of launches that differ in what is around a loop, the one with the most."""
+    most = {}
+    for launch in sorted(launches, key=lambda launch: sum(launch.constants.get(name, False) for name in AROUND)):
+        loop = {name: value for name, value in launch.constants.items() if name not in (*AROUND, "KIND")}
+        most[launch.name, str(loop)] = launch
+    return list(most.values())
+
+
+def held(launch):
+    """Return how many numbers the pipeline of a product holds, at most."""
+    sizes = launch.constants
+    return sizes["STAGES"] * sizes["INNER"] * (sizes["ROWS"] + sizes["DOWN"] * sizes["ACROSS"] * sizes["OUTPUTS"])
+
+
+@needs_triton
+def test_all_that_is_launched_compiles_fits_into_a_multiprocessor_and_reads_in_pieces(generator, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    every = launched(torch.bfloat16, "bf16", generator, monkeypatch)
+    assert {launch.name for launch in every} == {"convolve", "weigh", "line", "plane", "bend", "unbend", "mix"}
+    for launch in one_of_each_loop(every):
+        made = launch.compiled()
+        assert made.metadata.shared <= SHARED, launch
+        # Several numbers at once: one by one, as where Triton does not see that they lie side by side, is far slower.
+        assert "ld.global.b16" not in made.asm["ptx"], launch
+
+
+@needs_triton
+def test_in_float32_what_needs_most_room_fits_too(generator, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    every = launched(torch.float32, "tf32", generator, monkeypatch)
+    products = one_of_each_loop(launch for launch in every if launch.name in ("convolve", "weigh"))
+    largest = [launch for launch in products if 4 * held(launch) > SHARED // 2]
+    assert {launch.name for launch in largest} == {"convolve", "weigh"}
+    assert all(launch.compiled().metadata.shared <= SHARED for launch in largest)
 
 
 @pytest.mark.gpu
