@@ -30,6 +30,21 @@ def test_every_start_has_a_line_and_every_member_a_row(tmp_path, capsys):
     assert rows[2]["config"]["options"] == {"iterations": 20}
 
 
+def test_residual_networks_have_no_depth_to_choose_and_train_together_too(few_digits, tmp_path, capsys):
+    shape = "--model resnet32 --data digits --density 0.3 --epochs 1 --batch 30 --device cpu"
+    starts = ["--start", "erk/base", "--start", "erk/eoi", "--start", "dense"]
+    assert cli.main(["together", *shape.split(), *starts, "--out", str(tmp_path)]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:-1]] == starts[1::2]
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [(row["config"]["model"], row["config"]["scheme"], row["config"]["density"]) for row in rows] == [
+        ("resnet32", "base", 0.3),
+        ("resnet32", "eoi", 0.3),
+        ("resnet32", "eoi", 1.0),
+    ]
+    assert [row["together"] for row in rows] == [3, 3, 3]
+    assert len({row["test_loss"] for row in rows}) == 3
+
+
 def test_the_row_of_a_member_is_that_of_a_run_alone(tmp_path):
     assert _together(tmp_path / "together", "--start", "erk/eoi", "--start", "dense", "--precision", "fp64") == 0
     row = json.loads((tmp_path / "together" / "rows.jsonl").read_text().splitlines()[0])

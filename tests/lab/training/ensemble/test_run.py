@@ -1,5 +1,6 @@
 """Networks that train together against the same networks trained alone."""
 
+import dataclasses
 import json
 import math
 import os
@@ -76,6 +77,20 @@ def test_convolutional_networks_are_their_single_runs_too(four, kept, tmp_path, 
     check_equal(members[:3], kept, tmp_path, weights=1e-10, losses=1e-10, ways=Ways(convolution))
 
 
+@pytest.fixture
+def residual(deep, few_digits):
+    """Configurations of 32 residual layers on a few digits: two steps an epoch, the second one shorter."""
+    shared = {"model": "resnet32", "batch": 40, "epochs": 1, "dense_init": "conv_orthogonal", "schedule": "constant"}
+    return lambda **changes: dataclasses.replace(deep(**{**shared, **changes}), model_options={})
+
+
+def test_residual_networks_are_their_single_runs_too(residual, kept, tmp_path):
+    starts = [{"scheme": "eoi"}, {"distribution": "snip", "scheme": "base"}]
+    members = [(residual(density=0.25, **start), seed) for seed, start in enumerate(starts, start=1)]
+    # Gradients of some hundred, and a test by statistics that two batches have not settled: 1e-16 becomes 6e-12.
+    check_equal([*members, (residual(), 3)], kept, tmp_path, weights=1e-9, losses=1e-9)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -129,6 +144,26 @@ def test_a_member_that_diverges_is_reported_as_alone_and_stands_still(deep, kept
     places = [(error.epoch, error.step, error.layer) for error in (middle.error, alone.value)]
     assert places[0] == places[1]
     assert all(bool(torch.isfinite(tensor).all()) for tensor in kept.weights()[1].values())
+
+
+def test_a_residual_network_that_diverges_is_reported_as_alone_and_leaves_the_bits_of_the_others_alone(residual, kept):
+    shared, found = {"precision": "tf32"}, []
+    for gain in (1.0, 1e15):  # of the middle one
+        middle = residual(gain=gain, **shared)
+        others = [(residual(density=0.3, **shared), 1), (residual(**shared), 3)]
+        ended = train_ensemble([others[0], (middle, 2), others[1]], device="cpu")
+        found.append((ended, kept.weights()))
+    (harmless, expected), (planted, weights) = found
+    for place in (0, 2):
+        assert all(torch.equal(weights[place][name], value) for name, value in expected[place].items())
+        assert planted[place].row["test_loss"] == harmless[place].row["test_loss"]
+    with pytest.raises(NonFiniteError) as alone:
+        train(middle, seed=2, device="cpu")
+    assert harmless[1].error is None
+    assert str(planted[1].error) == str(alone.value)
+    assert (planted[1].error.epoch, planted[1].error.step) == (alone.value.epoch, alone.value.step) == (0, 1)
+    assert weights[1]["bn1.num_batches_tracked"] == 1, "the statistics stand still with the weights"
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in weights[1].values())
 
 
 def test_a_member_that_diverges_later_keeps_the_epochs_it_finished(deep):
@@ -205,6 +240,27 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(four, kept, tmp_path,
         assert mine.row["test_loss"] == theirs.row["test_loss"]
         timeless = [[{k: v for k, v in e.items() if k != "seconds"} for e in one.epochs] for one in (mine, theirs)]
         assert timeless[0] == timeless[1]
+
+
+def test_residual_networks_that_were_stopped_end_with_the_same_weights_and_statistics(
+    residual, kept, tmp_path, monkeypatch
+):
+    shared = {"epochs": 2, "precision": "fp32"}
+    members = [(residual(density=0.3, **shared), 1), (residual(**shared), 2)]
+    (whole, _) = train_ensemble(members, device="cpu")
+    expected = kept.weights()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        _Stop(patch, 3)  # in the second epoch
+        train_ensemble(members, device="cpu", out=tmp_path, checkpoint_steps=1)
+    with monkeypatch.context() as patch:
+        resumed = _Stop(patch, -1)
+        (again, _) = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+    assert resumed.started == 3
+    assert expected[0]["layer3.4.bn2.num_batches_tracked"] == 4
+    for mine, theirs in zip(kept.weights(), expected, strict=True):
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
+    assert again.row["test_loss"] == whole.row["test_loss"]
 
 
 def test_an_interrupt_waits_for_the_step_and_is_saved(deep, kept, tmp_path, monkeypatch):
