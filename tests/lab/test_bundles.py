@@ -3,6 +3,7 @@ import pytest
 from orthosparse.lab.bundles import Bundle, Together, begin, bundled
 from orthosparse.lab.experiments import MaskPicture, Training
 from orthosparse.lab.pairs import Pair
+from orthosparse.lab.paper import ITEMS
 
 
 def perform(pairs, progress):
@@ -25,6 +26,15 @@ OTHER = training(depth=5)
 def test_pairs_of_one_shape_are_bundled_in_the_place_of_the_first(tmp_path):
     units = bundled([A, PICTURE, OTHER, B, C], set(), Together(9, perform), tmp_path)
     assert units == [bundle(A, B, C), PICTURE, bundle(OTHER)]
+
+
+def test_the_residual_networks_of_the_paper_are_one_bundle_of_all_densities(tmp_path):
+    every = [experiment for name in ("contemporary", "contemporary_5") for experiment in ITEMS[name].experiments()]
+    every = list({experiment.key(): experiment for experiment in every}.values())  # both have the dense ones
+    residual, others = ([Pair(e, 1) for e in every if e.model == model] for model in ("resnet32", "vgg16c"))
+    units = bundled([*others, *residual], set(), Together(99, perform), tmp_path)
+    assert units == [*others, bundle(*residual)]
+    assert {pair.experiment.density for pair in residual} == {0.05, 0.1, 1.0}
 
 
 def test_a_bundle_has_so_many_pairs_at_most(tmp_path):
