@@ -12,7 +12,7 @@ _NAMES = {type(make()): name for name, make in ACTIVATIONS.items()}
 
 @dataclass(frozen=True)
 class Grid:
-    """Where a convolution with circular padding looks: the map it gets, the side of its kernel, and its stride."""
+    """Where a convolution looks that pads by half its kernel: the map it gets, the side of its kernel, its stride."""
 
     height: int
     width: int
