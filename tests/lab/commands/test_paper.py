@@ -8,6 +8,7 @@ import pytest
 
 from orthosparse.lab import cli
 from orthosparse.lab.experiments import ExpectedDensity, MaskPicture, Training
+from orthosparse.lab.paper import family
 from orthosparse.lab.results import Store
 
 
@@ -31,7 +32,7 @@ def paper(monkeypatch, tmp_path):
     """A package `paper` of toy items, and a report that only counts."""
     written = []
     package, report = types.ModuleType("orthosparse.lab.paper"), types.ModuleType("orthosparse.lab.paper.report")
-    package.ITEMS = ITEMS
+    package.ITEMS, package.family = ITEMS, family
     report.write_report = lambda rows, out, **options: written.append((len(rows), out, options))
     monkeypatch.setitem(sys.modules, package.__name__, package)
     monkeypatch.setitem(sys.modules, report.__name__, report)
@@ -55,6 +56,15 @@ def test_list_names_every_item_with_its_status(capsys):
     assert "complete" in lines["masks"]
     assert "not yet run" in lines["needs_data"]
     assert "Needs data" in lines["needs_data"]
+
+
+def test_list_counts_rows_that_were_trained_otherwise(capsys):
+    assert cli.main(["paper", "run", "tiny", "--epochs", "1", "--precision", "bf16"]) == 0
+    capsys.readouterr()
+    assert cli.main(["paper", "list"]) == 0
+    (tiny,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("tiny"))
+    assert "1/2" in tiny  # the one that is no training
+    assert "begun, 1 trained otherwise" in tiny
 
 
 def test_run_makes_rows_and_a_second_time_nothing(capsys):
@@ -199,7 +209,8 @@ def test_list_and_run_and_merge_give_json_and_nothing_else(capsys):
     }
     assert cli.main(["paper", "list", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)[0]
-    assert first == {"item": "densities", "done": 2, "pairs": 4, "status": "begun", "title": "Expected density"}
+    about = {"status": "begun", "title": "Expected density"}
+    assert first == {"item": "densities", "done": 2, "pairs": 4, "others": 0, **about}
     assert cli.main(["paper", "merge", "--export", "all.jsonl", "--json"]) == 0
     merged = json.loads(capsys.readouterr().out)
     assert (merged["added"], merged["problems"], merged["exported"]) == (0, [], {"all.jsonl": 3})

@@ -32,7 +32,8 @@ Stored = Annotated[Path, typer.Option("--store", help="The file that holds the r
 def list_(store: Stored = _STORE, json: Json = False) -> None:
     """Name every item, and say how much of it has rows.
 
-    A pair is an experiment and a seed; each has one row.
+    A pair is an experiment and a seed; each has one row. Rows that differ in epochs or precision alone, or have further
+    seeds, are counted as trained otherwise.
 
     \b
     Examples:
@@ -51,11 +52,17 @@ def list_(store: Stored = _STORE, json: Json = False) -> None:
 
 
 def _status(name: str, item: Any, names: set[tuple[str, int]]) -> dict[str, Any]:
+    from orthosparse.lab.paper import family
+
     pairs = pairs_of(item, None, smoke=False)
-    done = sum(pair.name in names for pair in pairs)
-    status = "complete" if done == len(pairs) else "begun" if done else "not yet run"
+    asked = {pair.name for pair in pairs}
+    done = len(asked & names)
+    families = {family(key) for key, _ in asked}
+    others = sum(family(key) in families for key, _ in names - asked)
+    status = "complete" if done == len(pairs) else "begun" if done or others else "not yet run"
     status = status if pairs else "nothing to run"
-    return {"item": name, "done": done, "pairs": len(pairs), "status": status, "title": item.TITLE}
+    counts = {"done": done, "pairs": len(pairs), "others": others}
+    return {"item": name, **counts, "status": status, "title": item.TITLE}
 
 
 def _print_list(found: list[dict[str, Any]]) -> None:
@@ -65,7 +72,8 @@ def _print_list(found: list[dict[str, Any]]) -> None:
 
     table = Table("item", "pairs", "status", "title", box=None, pad_edge=False)
     for each in found:
-        table.add_row(each["item"], f"{each['done']}/{each['pairs']}", each["status"], each["title"])
+        more = f", {each['others']} trained otherwise" * (each["others"] > 0)
+        table.add_row(each["item"], f"{each['done']}/{each['pairs']}", each["status"] + more, each["title"])
     console().print(table)
 
 

@@ -25,8 +25,9 @@ from orthosparse.lab.paper import (
     ranks,
     singular_values,
 )
+from orthosparse.lab.paper._book import family
 
-__all__ = ["ITEMS"]
+__all__ = ["ITEMS", "family"]
 
 ITEMS: dict[str, ModuleType] = {
     "singular_values": singular_values,
