@@ -11,11 +11,12 @@ class Ways:
     """How the same numbers are computed.
 
     Attributes:
-        convolution: ``gather``, one batched product, or ``native``, torch's own kernels one member after the other;
-            None is the faster one, ``native`` on a GPU.
-        recompute: keep the samples at every 50th layer alone, and compute those between them again when going back.
-        fused: have the kernels of `fused` take the layers that fit them; None does so on a GPU where Triton is
-            installed, but leaves convolutions that are not in bfloat16 to torch. False has torch's own take all.
+        convolution: of plain chains, ``gather``, one batched product, or ``native``, torch's own kernels one member
+            after the other; None is the faster one, ``native`` on a GPU. Residual networks have ``native`` alone.
+        recompute: of plain chains, keep the samples at every 50th layer alone, and compute those between them again
+            when going back.
+        fused: have our own kernels take the layers that fit them; None does so on a GPU where Triton is installed, but
+            leaves convolutions of plain chains that are not in bfloat16 to torch. False has torch's own take all.
     """
 
     convolution: str | None = None
