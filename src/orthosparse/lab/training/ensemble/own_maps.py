@@ -149,9 +149,9 @@ class OwnMaps(Maps):
 
 
 def _around(grid: Grid) -> Grid:
-    """Return the convolution whose gradient our kernels take back; that of strided ones on odd maps is spread out."""
-    odd = grid.height % 2 or grid.width % 2
-    return replace(grid, stride=1) if grid.stride > 2 or (grid.stride == 2 and odd) else grid
+    """Return the convolution whose gradient our kernels take back; others, on odd maps, have it spread out before."""
+    fits = grid.stride == 2 and grid.kernel <= 3 and grid.height % 2 == 0 and grid.width % 2 == 0
+    return grid if fits else replace(grid, stride=1)
 
 
 def _missing(slab: Normed) -> int:

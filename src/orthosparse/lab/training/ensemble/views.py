@@ -51,7 +51,7 @@ def view_ahead(grid: Grid, patch: Pair) -> View:
 
 
 def view_back(grid: Grid, patch: Pair) -> View:
-    """Return the view of the convolution that takes a gradient back: of stride 1, or of 2 on a map of even sides.
+    """Return the view of the convolution that takes a gradient back: of stride 1, or of 2 on even maps by 3 taps or 1.
 
     With stride 2 the pixels that share a place modulo 2 meet the same taps, so that squares of four are the patches.
     """
