@@ -1,3 +1,4 @@
+import itertools
 import json
 import os
 import signal
@@ -276,6 +277,23 @@ def test_a_sweep_in_a_log_is_a_line_for_each_pair_and_each_error_once(store, toy
     assert len(lines) == 2
     assert "seed 1: 0.5 s" in lines[0]
     assert lines[1].endswith("ValueError: no luck")
+
+
+def test_in_a_log_what_runs_long_says_how_far_it_is(store, toys, monkeypatch):
+    import io
+
+    from rich.console import Console
+
+    from orthosparse.lab import paced
+
+    clock = itertools.count(0, 61)
+    monkeypatch.setattr(paced, "monotonic", lambda: float(next(clock)))
+    text = io.StringIO()
+    with Display(Console(file=text, width=200)) as display:
+        sweep([toys.pair("a", seconds=1.2)], store, display=display)
+    *running, ended = text.getvalue().splitlines()
+    assert any("seed 1: 25 %, step 1" in line for line in running)
+    assert ended.endswith(" s")
 
 
 def test_on_a_terminal_every_running_pair_has_a_line(store, toys):

@@ -1,8 +1,12 @@
-"""Shows a sweep: one bar for all pairs and one for each that is running; in a log, a line for each that ends."""
+"""Shows a sweep: one bar for all pairs and one for each that is running; in a log, lines for those that end.
+
+In a log a line a minute says how far what is running has come.
+"""
 
 from typing import Any
 
 from orthosparse.lab.engines import Outcome
+from orthosparse.lab.paced import Paced
 from orthosparse.lab.pairs import Pair
 
 
@@ -49,6 +53,7 @@ class Display(Silent):
         self._sweep: Any = None
         self._live: Any = None
         self._told: set[str] = set()
+        self._paced = Paced(self._line)
 
     def __enter__(self) -> "Display":
         from rich.console import Group
@@ -76,6 +81,8 @@ class Display(Silent):
         """Show how far a pair is."""
         if pair.name in self._tasks:
             self._each.update(self._tasks[pair.name], completed=fraction, words=words)
+            if self._live is None:
+                self._paced(str(pair), fraction, words)
 
     def end(self, outcome: Outcome) -> None:
         """Show what came of a pair; the same error is written once."""

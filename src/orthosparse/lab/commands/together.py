@@ -110,13 +110,20 @@ def _config(
 
 @contextmanager
 def _shown(*, quiet: bool) -> Iterator[Any]:
-    """Yield a function that is told how far it is, and shows it: a bar in a terminal; None in a log."""
+    """Yield a function that is told how far it is, and shows it: a bar in a terminal, a line a minute in a log."""
+    from functools import partial
+
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+    from orthosparse.lab.paced import Paced
+
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet:
         yield None
+        return
+    if not console.is_terminal:
+        yield partial(Paced(partial(typer.echo, err=True)), "together")
         return
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
