@@ -100,14 +100,17 @@ def test_lines_and_planes_are_those_of_torch(generator):
     check_close(OURS.mix(v, z, plane), THEIRS.mix(v, z, plane))
 
 
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")  # which NumPy says of infinite squares
 def test_a_variance_is_never_negative_and_never_hidden(generator):
     slab = normed(generator, Grid(2, 2, 3, 1), 16, 64)
     sums = torch.zeros(2, 1, 2, 64)
     sums[:, :, 0] = 10.0
     sums[:, :, 1] = 9.99999  # by roundings, of ten ones
     sums[1, :, :, 3] = torch.nan
+    sums[1, :, 0, 5], sums[1, :, 1, 5] = 1e30, torch.inf
     OURS.line(slab, 0, sums, 10)
     assert slab.batch_var[0, 0].tolist() == [0.0] * 64
+    assert slab.batch_var[0, 1].isinf().nonzero().tolist() == [[5]]
     assert slab.batch_var[0, 1].isnan().nonzero().tolist() == [[3]]
 
 

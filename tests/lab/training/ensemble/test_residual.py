@@ -116,6 +116,21 @@ def test_products_in_bfloat16_fill_float32_gradients(generator):
     check_close(found, exact, tolerance=0.06)
 
 
+def test_maps_too_large_to_be_squared_have_an_infinite_variance_as_alone(generator):
+    shape = (3, 8, 8)
+    networks, (images, weights) = networks_of(shape, generator), given_to(shape, BATCH, generator)
+    networks[0].conv1.weight.data.mul_(1e24)  # the means, too, are too large for that
+    network, slabs = stacked(networks, shape)
+    found = passed(network, slabs, images, weights)
+    theirs = alone(networks[0], images[0], weights[0])
+    mine = of_member(found, slabs, 0)
+    assert bool(theirs["bn1.running_var"].isinf().all())
+    assert torch.equal(mine["bn1.running_var"], theirs["bn1.running_var"])
+    assert bool(theirs["logits"].isfinite().all())
+    for name in ("logits", "tested", "fc.weight", "conv1.weight", "bn1.weight", "bn1.bias"):
+        torch.testing.assert_close(mine[name], theirs[name], rtol=1e-3, atol=1e-3 * float(theirs[name].abs().max()))
+
+
 def test_every_member_is_computed_by_itself(generator):
     shape = (3, 8, 8)
     networks, images, weights = doubled(shape, generator)

@@ -84,8 +84,10 @@ class Maps:
     def line(self, slab: Normed, layer: int, sums: Tensor, rows: int) -> Tensor:
         """Return what a normalisation does to a batch of these sums; the slab keeps the statistics."""
         slab.samples = rows
-        mean = sums[:, 0] / rows
-        slab.batch_mean[layer], slab.batch_var[layer] = mean, (sums[:, 1] / rows - mean * mean).clamp_(min=0)
+        mean, square = sums[:, 0] / rows, sums[:, 1] / rows
+        # What is infinite stays so, as torch has it: less a mean that is as large it would not be a number.
+        var = torch.where(square.isinf(), square, square - mean * mean)
+        slab.batch_mean[layer], slab.batch_var[layer] = mean, var.clamp_(min=0)
         return line_by(slab, layer, slab.batch_mean, slab.batch_var)
 
     def plane(self, slab: Normed, layer: int, sums: Tensor, rows: int) -> Tensor:

@@ -90,6 +90,7 @@ def line(
     mean = one / rows
     var = two / rows - mean * mean
     var = tl.where(var < 0, 0.0, var)  # what is not a number stays so
+    var = tl.where(two == float("inf"), two, var)  # and what is infinite, as torch has it
     slope = tl.load(scale_ptr + place) / tl.sqrt(var + eps)
     tl.store(mean_ptr + place, mean)
     tl.store(var_ptr + place, var)
