@@ -136,6 +136,14 @@ def test_what_holds_for_some_numbers_alone_stands_beside_them_and_no_option_is_m
     assert "--precision" not in command
 
 
+def test_what_holds_for_all_numbers_is_said_once():
+    low = [Training("resnet32", "cifar10", 0.1, "erk", scheme, precision="bf16") for scheme in ("base", "ai", "eoi")]
+    lines = lines_of(frontpage.table(rows_for(low)))
+    (ours,) = (ours for _, command, _, _, ours in lines if "paper run ranks" in command)
+    assert ours.count("1 of 5 distributions; 200 epochs in bf16 instead of tf32") == 1
+    assert ours.endswith("EOI 2.00 (1 of 5 distributions; 200 epochs in bf16 instead of tf32)")
+
+
 @pytest.mark.parametrize("change", [{"precision": "fp32"}, {"epochs": 7}, {"precision": "fp64", "epochs": 7}])
 @pytest.mark.parametrize("name", ["deep_networks", "contemporary", "dynamic", "angles"])
 def test_the_command_of_changed_trainings_makes_their_keys(name, change):

@@ -70,10 +70,11 @@ def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[L
     shared = {cell.short for _, cell in measured}  # how all were trained stands at the end, what some have beside them
     texts = [number_text(cell.ours and (cell.ours[0], None), digits) for _, cell in measured]
     own = [cell.note if len(shared) > 1 else cell.note.removeprefix(cell.short).lstrip("; ") for _, cell in measured]
-    told = [_bracketed([note] if note else []) for note in own]
+    said = own[0] if len(set(own)) == 1 else ""  # by all alike, so once
+    told = [_bracketed([note] if note and not said else []) for note in own]
     ours = _blocks([(line, text + more) for (line, _), text, more in zip(measured, texts, told, strict=True)])
     notes = [_seeds(cell.seeds for _, cell in measured)] if part.seeds else []
-    notes += [note for note in shared if note and len(shared) == 1]
+    notes += [note for note in shared if note and len(shared) == 1] + [said] * bool(said)
     rows = [] if part.whole else [row for _, cell in measured for row in cell.rows]
     title = chapter.title if table.title == chapter.title else f"{chapter.title}. {table.title}"
     rows = rows or _rows_of(chapter, column)
