@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 
+from lab.training.ensemble.runs import Kept
 from orthosparse.lab.training import Recipe, TrainConfig
 
 DEEP = Recipe(epochs=2, lr=0.05, batch=100, dense_init="orthogonal", gain=1.0247, bias_std=0.00448, precision="fp64")
@@ -33,3 +34,8 @@ def four():
         ]
 
     return make
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    return Kept(monkeypatch)

@@ -9,6 +9,7 @@ def test_starts_densities_and_schemes_do_not_set_runs_apart(deep):
         deep(density=0.1, distribution="snip", scheme="ai", options={"iterations": 3}),
         deep(density=0.1, floor="partial", exclude=("fc1",), score_batches=2),
         deep(dense_init="default", gain=1.0, bias_std=0.0),
+        deep(density=0.1, dynamic="rigl", every=7, fraction=0.3, until=0.5),
     ]
     assert all(shape_of(other) == first for other in others)
 
@@ -39,7 +40,6 @@ def test_shapes_data_and_recipes_do(deep, change):
         ({"clip": 1.0}, "clip: expected 0"),
         ({"accumulate": 2}, "accumulate: expected 1"),
         ({"loss": "bce"}, "loss: expected cross_entropy"),
-        ({"dynamic": "rigl", "density": 0.5}, "dynamic: expected masks that stay; got rigl"),
     ],
 )
 def test_what_an_ensemble_cannot_do_is_said(deep, change, reason):

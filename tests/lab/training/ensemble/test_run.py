@@ -10,56 +10,10 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from lab.training.ensemble.runs import Stop, check_equal
 from orthosparse.lab.training import NonFiniteError, Recipe, TrainConfig, train
-from orthosparse.lab.training.checkpoint import load
 from orthosparse.lab.training.ensemble import Ways, train_ensemble
 from orthosparse.lab.training.ensemble import run as running
-from orthosparse.lab.training.ensemble.state import Ensemble
-
-
-class Kept:
-    """Catches the ensemble that a run makes, to look at its weights."""
-
-    def __init__(self, monkeypatch):
-        made = running.ensemble_of
-
-        def catching(*arguments):
-            self.ensemble, starts = made(*arguments)
-            return self.ensemble, starts
-
-        monkeypatch.setattr(running, "ensemble_of", catching)
-
-    def weights(self):
-        return [self.ensemble.state_of(member) for member in range(len(self.ensemble.configs))]
-
-
-@pytest.fixture
-def kept(monkeypatch):
-    return Kept(monkeypatch)
-
-
-def check_equal(members, kept, tmp_path, *, weights, losses, **options):
-    """Compare with single runs: weights and test losses to relative tolerances, metrics of epochs in float32."""
-    together = train_ensemble(members, device="cpu", **options)
-    for place, (config, seed) in enumerate(members):
-        alone = train(config, seed=seed, out=tmp_path / str(place), device="cpu", logs=())
-        row, state = together[place].row, load(tmp_path / str(place))["model"]
-        assert row.keys() == alone.keys()
-        for name in ("config", "seed", "density", "parameters", "world", "test_accuracy", "device", "versions"):
-            assert row[name] == alone[name]
-        assert row["test_loss"] == pytest.approx(alone["test_loss"], rel=losses)
-        assert len(row["epochs"]) == len(alone["epochs"])
-        for mine, theirs in zip(row["epochs"], alone["epochs"], strict=True):
-            assert mine.keys() == theirs.keys()
-            for name in theirs.keys() - {"seconds"}:
-                assert mine[name] == pytest.approx(theirs[name], rel=max(losses, 1e-6))
-        own = kept.ensemble.state_of(place)
-        assert own.keys() == state.keys()
-        for name, value in state.items():
-            if value.dtype == torch.bool:
-                assert torch.equal(own[name], value)
-            else:
-                torch.testing.assert_close(own[name], value, rtol=weights, atol=weights * float(value.abs().max()))
 
 
 def test_sixty_four_layers_of_four_members_are_four_single_runs(four, kept, tmp_path):
@@ -203,35 +157,16 @@ def test_a_wrong_pace_of_checkpoints_is_said_before_a_folder_is_made(deep, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-class _Stop:
-    """Ends a run, as a kill would, after so many steps."""
-
-    def __init__(self, monkeypatch, steps):
-        self.steps, self.started = steps, None
-        whole = Ensemble.steps_done.fget
-        make = running.Step
-
-        class Stopping(make):
-            def __call__(step, images, labels):
-                if self.started is None:
-                    self.started = whole(step.ensemble)
-                if whole(step.ensemble) == self.steps:
-                    raise KeyboardInterrupt
-                super().__call__(images, labels)
-
-        monkeypatch.setattr(running, "Step", Stopping)
-
-
 @pytest.mark.parametrize("stop", [2, 7, 13, 21])
 def test_a_run_that_was_stopped_ends_with_the_same_weights(four, kept, tmp_path, monkeypatch, stop):
     members = four()
     whole = train_ensemble(members, device="cpu")
     expected = kept.weights()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        _Stop(patch, stop)
+        Stop(patch, stop)
         train_ensemble(members, device="cpu", out=tmp_path, checkpoint_steps=5)
     with monkeypatch.context() as patch:
-        resumed = _Stop(patch, -1)
+        resumed = Stop(patch, -1)
         rows = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
     assert resumed.started == stop // 5 * 5
     for mine, theirs in zip(kept.weights(), expected, strict=True):
@@ -250,10 +185,10 @@ def test_residual_networks_that_were_stopped_end_with_the_same_weights_and_stati
     (whole, _) = train_ensemble(members, device="cpu")
     expected = kept.weights()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        _Stop(patch, 3)  # in the second epoch
+        Stop(patch, 3)  # in the second epoch
         train_ensemble(members, device="cpu", out=tmp_path, checkpoint_steps=1)
     with monkeypatch.context() as patch:
-        resumed = _Stop(patch, -1)
+        resumed = Stop(patch, -1)
         (again, _) = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
     assert resumed.started == 3
     assert expected[0]["layer3.4.bn2.num_batches_tracked"] == 4
@@ -307,13 +242,13 @@ def test_starts_are_made_once(deep, tmp_path, monkeypatch):
 def test_a_divergence_survives_a_resume_and_a_finished_run_is_not_repeated(deep, tmp_path, monkeypatch):
     members = with_planted(deep, 0.01, 1e7)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        _Stop(patch, 20)  # in the second epoch
+        Stop(patch, 20)  # in the second epoch
         train_ensemble(members, device="cpu", out=tmp_path, checkpoint_steps=6)
     first = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
     alone = train_ensemble(members, device="cpu")
     assert str(first[1].error) == str(alone[1].error)
     with monkeypatch.context() as patch:
-        again = _Stop(patch, -1)
+        again = Stop(patch, -1)
         second = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
     assert again.started is None
     assert [each.row for each in second] == json.loads(json.dumps([each.row for each in first]))
@@ -329,7 +264,7 @@ def test_other_members_are_answered_shortly(deep, tmp_path, monkeypatch, finishe
     few = [(deep(density=0.3), seed) for seed in (1, 2)]
     with monkeypatch.context() as patch, nullcontext() if finished else pytest.raises(KeyboardInterrupt):
         if not finished:
-            _Stop(patch, 7)
+            Stop(patch, 7)
         train_ensemble(few, device="cpu", out=tmp_path, checkpoint_steps=5)
     for many in ([(deep(density=0.3), seed) for seed in range(1, 20)], [(deep(), seed) for seed in range(9, 30)]):
         with pytest.raises(ValueError, match="resume: expected the settings of the checkpoint") as caught:

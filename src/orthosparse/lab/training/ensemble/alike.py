@@ -8,9 +8,8 @@ from orthosparse.lab.training.config import TrainConfig
 # Plain chains of layers and residual networks, which can be stacked.
 MODELS = ("cnn1000", "mlp", "mlp1000", "resnet32", "resnet56", "resnet110")
 _OWN = {"density", "distribution", "scheme", "floor", "exclude", "options", "score_batches"}
+_OWN |= {"dynamic", "every", "fraction", "until"}
 _OWN_IN_RECIPE = {"dense_init", "gain", "bias_std"}
-# Unless a run has its masks move, these are not read.
-_UNREAD = {"dynamic", "every", "fraction", "until"}
 
 
 def why_not(config: TrainConfig) -> str | None:
@@ -26,8 +25,6 @@ def why_not(config: TrainConfig) -> str | None:
     recipe = config.recipe
     if config.model not in MODELS:
         return f"model: expected one of {', '.join(MODELS)}; got {config.model}"
-    if config.dynamic is not None:
-        return f"dynamic: expected masks that stay; got {config.dynamic}"
     wanted: dict[str, Any] = {"optimizer": "sgd", "loss": "cross_entropy", "mixup": 0, "cutmix": 0, "clip": 0}
     for name, value in (wanted | {"accumulate": 1}).items():
         if getattr(recipe, name) != value:
@@ -36,7 +33,7 @@ def why_not(config: TrainConfig) -> str | None:
 
 
 def shape_of(config: TrainConfig) -> str:
-    """Return what runs must have in common to train together; starts, masks and densities are not part of it.
+    """Return what runs must have in common to train together; starts, densities and masks, moving or not, are no part.
 
     Raises:
         ValueError: runs like this one cannot.
@@ -45,7 +42,7 @@ def shape_of(config: TrainConfig) -> str:
         raise ValueError(reason)
     settings = config.settings()
     recipe = {name: value for name, value in settings.pop("recipe").items() if name not in _OWN_IN_RECIPE}
-    shared = {name: value for name, value in settings.items() if name not in _OWN | _UNREAD}
+    shared = {name: value for name, value in settings.items() if name not in _OWN}
     return json.dumps({**shared, "recipe": recipe}, sort_keys=True)
 
 

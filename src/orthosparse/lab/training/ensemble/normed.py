@@ -49,6 +49,13 @@ class Normed(Weights):
         """The running statistics."""
         return {"mean": self.mean, "var": self.var, "steps": self.steps}
 
+    def parameters(self) -> Iterator[tuple[str, Leaf, int]]:
+        """Yield weights, scales and shifts; a normalisation calls these weight and bias."""
+        yield from super().parameters()
+        for layer, name in enumerate(self.norms.names):
+            yield f"{name}.weight", self.scale, layer
+            yield f"{name}.bias", self.shift, layer
+
     def settle(self, alive: Tensor) -> None:
         """Let the running statistics of these members follow those of the last batch."""
         pace, unbiased = self.norms.momentum, self.samples / max(self.samples - 1, 1)

@@ -22,6 +22,7 @@ from orthosparse.lab.training.ensemble.ended import RESULTS, Ended, ended_of, ke
 from orthosparse.lab.training.ensemble.loop import Look, fit
 from orthosparse.lab.training.ensemble.making import Members, ensemble_of
 from orthosparse.lab.training.ensemble.measures import error_of, evaluate
+from orthosparse.lab.training.ensemble.moving import Moving, moving_places
 from orthosparse.lab.training.ensemble.saving import Saving, put_back
 from orthosparse.lab.training.ensemble.starts import Start, start_of
 from orthosparse.lab.training.ensemble.state import Ensemble
@@ -100,6 +101,8 @@ def train_ensemble(
         make_ahead(members, [place for place in places if place is not None], root, fabric.device, workers)
     made = _made(members, places, data, fabric, tell)
     ensemble, starts = ensemble_of(members, made, data, fabric.device, ways)
+    if moving_places(ensemble):
+        ensemble.moving = Moving(ensemble, members, data, fabric)
     if tree is not None:
         put_back(ensemble, tree)
     del tree  # as large as the ensemble

@@ -71,11 +71,14 @@ def take(ensemble: Ensemble) -> dict[str, Any]:
         "stopped": _copied(records.stopped),
         "histories": ensemble.histories,
         "errors": {member: told_of(error) for member, error in ensemble.errors.items()},
+        "moving": [] if ensemble.moving is None else ensemble.moving.take(),
     }
 
 
 def put_back(ensemble: Ensemble, tree: dict[str, Any]) -> None:
     """Give an ensemble, which holds the masks of its members already, the state that `take` returned."""
+    if ensemble.moving is not None:
+        ensemble.moving.put_back(tree["moving"])
     for slab, saved in zip(ensemble.slabs, tree["slabs"], strict=True):
         for name, leaf in slab.named.items():
             _unpack(leaf.value, leaf, saved[name])

@@ -67,11 +67,33 @@ class Weights:
                 leaf.gradient.masked_fill_(leaf.off, 0.0)
             torch.linalg.vector_norm(leaf.gradient.flatten(2), dim=2, out=leaf.norms)
 
+    def parameters(self) -> Iterator[tuple[str, Leaf, int]]:
+        """Yield the name of every parameter, and where it is: a leaf, and which layer of it."""
+        for layer, name in enumerate(self.stage.names):
+            yield f"{name}.weight", self.weight, layer
+
+    def momenta_of(self, member: int) -> Iterator[tuple[str, Tensor]]:
+        """Yield what a member's optimizer would remember of each parameter, copied."""
+        for name, leaf, layer in self.parameters():
+            momentum = leaf.momentum[layer, member]
+            yield name, (self.stage.weight_of(momentum) if leaf is self.weight else momentum).clone()
+
+    def fill_momenta(self, member: int, momenta: Mapping[str, Tensor]) -> None:
+        """Give a member's leaves what an optimizer remembers of the parameters."""
+        for name, leaf, layer in self.parameters():
+            momentum = self.stage.rows_of(momenta[name]) if leaf is self.weight else momenta[name]
+            leaf.momentum[layer, member].copy_(momentum)
+
     def fill(self, member: int, state: Mapping[str, Tensor]) -> None:
         """Give a member the weights and masks of a network's state dict."""
-        assert self.weight.off is not None, "weights have masks"
         for layer, name in enumerate(self.stage.names):
             self.weight.value[layer, member].copy_(self.stage.rows_of(state[f"{name}.weight"]))
+        self.fill_masks(member, state)
+
+    def fill_masks(self, member: int, state: Mapping[str, Tensor]) -> None:
+        """Give a member the masks of a network's state dict."""
+        assert self.weight.off is not None, "weights have masks"
+        for layer, name in enumerate(self.stage.names):
             mask = state.get(f"{name}.weight_mask")
             if mask is not None:
                 self._masked[member].add(name)
@@ -97,6 +119,12 @@ class Slab(Weights):
     def named(self) -> dict[str, Leaf]:
         """Weights and biases."""
         return {"weight": self.weight, "bias": self.bias}
+
+    def parameters(self) -> Iterator[tuple[str, Leaf, int]]:
+        """Yield weights and biases."""
+        yield from super().parameters()
+        for layer, name in enumerate(self.stage.names):
+            yield f"{name}.bias", self.bias, layer
 
     def fill(self, member: int, state: Mapping[str, Tensor]) -> None:
         """Give a member the weights, biases and masks of a network's state dict."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from orthosparse.lab.training.ensemble.network import Network
 from orthosparse.lab.training.ensemble.slab import Weights
 from orthosparse.lab.training.nonfinite import NonFiniteError
 from orthosparse.lab.training.recipe import Recipe, learning_rate
+
+if TYPE_CHECKING:
+    from orthosparse.lab.training.ensemble.moving import Moving
 
 
 class Records:
@@ -50,6 +54,7 @@ class Ensemble:
         histories: for each member, the metrics of the epochs that it finished.
         errors: of members that have stopped, as a run alone would have raised them.
         seconds: spent so far, earlier parts of a resumed run included.
+        moving: the members whose masks move; None without any.
     """
 
     configs: list[TrainConfig]
@@ -64,6 +69,7 @@ class Ensemble:
     histories: list[list[dict[str, float]]] = field(default_factory=list)
     errors: dict[int, NonFiniteError] = field(default_factory=dict)
     seconds: float = 0.0
+    moving: "Moving | None" = None
     records: Records = field(init=False)
     rate: Tensor = field(init=False)
 

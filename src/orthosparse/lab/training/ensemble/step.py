@@ -1,7 +1,7 @@
 """One step of all members: forward, backward and update, captured as a CUDA graph where there is a GPU."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,16 @@ from orthosparse.lab.training.ensemble.slab import Leaf, Weights
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.ways import Ways
 from orthosparse.lab.training.graph import Graphed
+
+
+class _Update(NamedTuple):
+    """What is trained, its weight decay, whether our kernel takes the step, and which groups of entries that reads."""
+
+    slab: Weights
+    leaf: Leaf
+    decay: float
+    ours: bool
+    busy: Tensor | None
 
 
 class Step:
@@ -32,12 +42,29 @@ class Step:
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
         """Take the next step, on images ``[members, batch, C, H, W]`` and labels ``[members, batch]``."""
+        moving = self.ensemble.moving
+        taken = {} if moving is None else moving.before()
+        self._all(images, labels)
+        if moving is not None and taken:
+            moving.after(taken, images, labels)
+            self._notice()
+        self.ensemble.step += 1
+
+    def _all(self, images: Tensor, labels: Tensor) -> None:
+        """Take the step with all members."""
         if self._graphed is None or images.shape[1] < self.ensemble.feed.batch:
             self._work(images, labels)
         else:
             self._fill(images, labels)
             self._graphed()
-        self.ensemble.step += 1
+
+    def _notice(self) -> None:
+        """Let what is derived from weights and masks follow them, in place: a captured graph reads it."""
+        for slab, leaf, _, _, busy in self._updates:
+            if busy is not None and (found := launches.busy_of(leaf)) is not None:
+                busy.copy_(found)
+            if leaf is slab.weight and slab.rounded is not None:
+                slab.rounded.copy_(launches.rounded(leaf.value))
 
     def _captured(self) -> None:
         self._work(self._images, self._labels)
@@ -62,25 +89,27 @@ class Step:
         ensemble, recipe = self.ensemble, self.ensemble.recipe
         dead = ~ensemble.records.alive
         rates = ensemble.rate * ensemble.records.alive
-        for slab, leaf, decay, descend in self._updates:
+        for slab, leaf, decay, ours, busy in self._updates:
             value, gradient, momentum = (each.flatten(2) for each in (leaf.value, leaf.gradient, leaf.momentum))
-            rule = decay, recipe.momentum, recipe.nesterov
-            # A run has this copy from its first step on.
-            own = {"copy": slab.rounded} if slab.rounded is not None and leaf is slab.weight else {}
-            descend(value, gradient, momentum, dead.view(1, -1, 1), rates.view(1, -1, 1), rule, **own)
+            told = dead.view(1, -1, 1), rates.view(1, -1, 1), (decay, recipe.momentum, recipe.nesterov)
+            if ours:
+                # A run has this copy from its first step on.
+                copy = slab.rounded if leaf is slab.weight else None
+                launches.descend(value, gradient, momentum, *told, busy=busy, copy=copy)
+            else:
+                pointwise.descend(value, gradient, momentum, *told)
         for slab in ensemble.slabs:
             slab.settle(ensemble.records.alive)
 
 
-def _updates(ensemble: Ensemble, ways: Ways) -> Iterator[tuple[Weights, Leaf, float, Callable[..., None]]]:
-    """Yield what is trained, its weight decay, and who takes the step: our kernel, where it may, in float32."""
+def _updates(ensemble: Ensemble, ways: Ways) -> Iterator[_Update]:
     recipe = ensemble.recipe
     ours = fused.chosen(ways, ensemble.device) and ensemble.dtype == torch.float32
     for slab in ensemble.slabs:
         for leaf in slab.leaves:
             decays = leaf is slab.weight or recipe.decay_vectors
-            descend = partial(launches.descend, busy=launches.busy_of(leaf)) if ours else pointwise.descend
-            yield slab, leaf, recipe.weight_decay if decays else 0.0, descend
+            busy = launches.busy_of(leaf) if ours else None
+            yield _Update(slab, leaf, recipe.weight_decay if decays else 0.0, ours, busy)
 
 
 def _losses(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
