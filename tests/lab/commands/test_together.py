@@ -84,9 +84,19 @@ def test_merged_rows_say_with_how_many_they_shared_their_time(tmp_path):
     assert [row["metrics"]["together"] for row in store.rows()] == [2, 2]
 
 
+def test_masks_of_a_start_may_move(tmp_path, capsys):
+    assert _together(tmp_path, "--start", "erk/eoi,dynamic=rigl,every=3", "--start", "erk/eoi") == 0
+    moved, stayed = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
+    assert (moved["config"]["dynamic"], moved["config"]["every"], moved["config"]["options"]) == ("rigl", 3, {})
+    assert stayed["config"]["dynamic"] is None
+    assert moved["test_loss"] != stayed["test_loss"]
+    assert capsys.readouterr().out.splitlines()[1].startswith("erk/eoi,dynamic=rigl,every=3")
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
+        (["--start", "erk/eoi,dynamic=ringl"], "dynamic: expected one of rigl, set; got 'ringl'"),
         (["--model", "resnet32"], "depth: expected one of the models cnn1000, mlp, mlp1000 with it; got resnet32"),
         (["--start", "eoi"], "start: expected dense or DISTRIBUTION/SCHEME, such as erk/eoi; got 'eoi'"),
         (["--start", "erk/eio"], "scheme"),

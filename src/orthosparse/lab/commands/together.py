@@ -15,7 +15,8 @@ RESUMES_WITH = ("--resume",)
 ROWS = "rows.jsonl"
 _SIZED = ("cnn1000", "mlp", "mlp1000")  # models that come in any depth and width
 _STARTS = ["erk/base", "erk/ai,iterations=1000", "erk/eoi", "dense"]
-_START = "dense, or DISTRIBUTION/SCHEME[,NAME=VALUE...]; several times for several starts."
+_START = "dense, or DISTRIBUTION/SCHEME[,NAME=VALUE...] (dynamic=rigl or set: masks move); several times for several."
+_MOVES = ("dynamic", "every", "fraction", "until")  # values that are not the distribution's or the scheme's
 
 
 def together(
@@ -53,6 +54,7 @@ def together(
       orthosparse together --root data --start uniform/base --start uniform/eoi --seeds 1,2,3 --epochs 20
       orthosparse together --model cnn1000 --data cifar10 --root data --precision bf16 --depth 300
       orthosparse together --model resnet32 --data cifar10 --root data --density 0.1 --precision bf16
+      orthosparse together --root data --start erk/base,dynamic=rigl --start erk/eoi,dynamic=rigl,every=400
       orthosparse together --data digits --depth 100 --width 32 --epochs 10 --lr 0.01
     """
     from orthosparse.lab.training.ensemble import train_ensemble
@@ -105,7 +107,8 @@ def _config(
     if not slash:
         raise ValueError(f"start: expected dense or DISTRIBUTION/SCHEME, such as erk/eoi; got {text!r}")
     own = dict(named_value(option) for option in options)
-    return TrainConfig(model, data, recipe, activation, shape, density, distribution, scheme, options=own)
+    moves = {name: own.pop(name) for name in _MOVES if name in own}
+    return TrainConfig(model, data, recipe, activation, shape, density, distribution, scheme, options=own, **moves)
 
 
 @contextmanager
