@@ -112,10 +112,15 @@ def test_on_a_gpu_the_bits_of_a_member_do_not_depend_on_the_others(generator):
     assert torch.equal(whole["0 scale"][:, 1:], alone["0 scale"])
 
 
-def test_networks_that_do_not_fit_are_left_to_torch(generator):
-    layout = layout_of(networks_of(PICTURES, generator)[0], PICTURES)
+def test_networks_that_do_not_fit_are_left_to_torch(generator, monkeypatch):
+    networks = networks_of(PICTURES, generator)
+    layout = layout_of(networks[0], PICTURES)
     assert fits(layout, torch.float32)
     assert fits(layout, torch.bfloat16)
     assert not fits(layout, torch.float64)
     many = (5, 8, 8)
     assert not fits(layout_of(networks_of(many, generator)[0], many), torch.float32)
+    monkeypatch.setattr(fused, "chosen", lambda ways, device: True)
+    assert type(stacked(networks, PICTURES)[0].maps) is OwnMaps
+    assert type(stacked(networks, PICTURES, compute=torch.float64)[0].maps) is Maps
+    assert type(stacked(networks_of(many, generator), many)[0].maps) is Maps
