@@ -143,3 +143,26 @@ def test_gradients_of_weights_are_those_of_torch_in_shares_that_leave_a_rest(nam
             maps.collect(slab)
         found.append(slab.weight.gradient.clone())
     check_close(*found)
+
+
+def test_weights_that_change_and_a_last_batch_that_is_shorter_are_followed(generator):
+    grid, inputs, outputs = GRIDS["patches"]
+    slab, found = normed(generator, grid, inputs, outputs), []
+    shared = map_launches.shared_weights(grid, outputs)
+    given = [torch.randn(2, 2, pictures * 24, 16, generator=generator) for pictures in (50, 3)]
+    shares = [map_launches.products_shape(grad, x, shared)[1] for grad, x in given]
+    assert shares == [2, 1]
+    drawn = [torch.randn(slab.weight.value.shape, generator=generator) for _ in given]
+    for maps in (OwnMaps(torch.float32), Maps(torch.float32)):
+        with arithmetic("fp32"):
+            for weights, (grad, x) in zip(drawn, given, strict=True):
+                slab.weight.value.copy_(weights)
+                maps.refresh(slab)
+                ahead, back = maps.convolve(x, slab, 0, counted=False)[0], maps.convolve_back(grad, slab, 1)[0]
+                for layer in range(2):
+                    maps.weigh(slab, layer, grad, x)
+                maps.collect(slab)
+                found.append((ahead, back, slab.weight.gradient.clone()))
+    for mine, theirs in zip(found[:2], found[2:], strict=True):
+        for one, other in zip(mine, theirs, strict=True):
+            check_close(one, other)
