@@ -101,3 +101,18 @@ def test_without_masks_that_move_nothing_is_prepared(deep, kept, monkeypatch):
     monkeypatch.setattr(Moving, "__init__", None)
     train_ensemble([(deep(**SPARSE), 1)], device="cpu")
     assert kept.ensemble.moving is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_on_a_gpu_masks_move_between_the_replays_of_a_graph(deep, kept, precision):
+    stayed = [(deep(density=0.3, width=32, precision=precision), 1)]
+    train_ensemble(stayed, device="cuda")
+    start = masks_of(kept.weights()[0])
+    train_ensemble(mixed(deep, width=32, precision=precision), device="cuda", graph=True)
+    moved = masks_of(kept.weights()[0])
+    assert any(not torch.equal(moved[name], mask) for name, mask in start.items())
+    assert all(int(moved[name].sum()) == int(mask.sum()) for name, mask in start.items())
+    for slab in kept.ensemble.slabs:
+        assert not slab.weight.value[slab.weight.off].any()
+        assert not slab.weight.momentum[slab.weight.off].any()
