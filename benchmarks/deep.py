@@ -239,7 +239,7 @@ def residual(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
         config = config_of("resnet32", size, precision=precision)
         plain = loop_step(config, size, device, graph=cuda)
         about = {"part": "residual", "model": "resnet32", "precision": precision}
-        yield {**about, "way": "loop, channels last" + ", graph" * cuda, "members": 1, **plain, "faster": 1.0}
+        yield {**about, "way": "loop" + ", channels last, graph" * cuda, "members": 1, **plain, "faster": 1.0}
         for fused in (True, False) if cuda else (False,):
             for members in size.residual if fused or not cuda else size.residual[:2]:
                 row = ensemble_step(config, members, size, device, Ways(fused=fused))

@@ -58,13 +58,13 @@ def test_list_names_every_item_with_its_status(capsys):
     assert "Needs data" in lines["needs_data"]
 
 
-def test_list_counts_rows_that_were_trained_otherwise(capsys):
+def test_list_counts_rows_of_other_lengths_and_precisions(capsys):
     assert cli.main(["paper", "run", "tiny", "--epochs", "1", "--precision", "bf16"]) == 0
     capsys.readouterr()
     assert cli.main(["paper", "list"]) == 0
     (tiny,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("tiny"))
     assert "1/2" in tiny  # the one that is no training
-    assert "begun, 1 trained otherwise" in tiny
+    assert "begun, 1 other rows" in tiny
 
 
 def test_run_makes_rows_and_a_second_time_nothing(capsys):
@@ -127,6 +127,8 @@ def test_a_budget_leaves_what_cannot_end_in_time(capsys, monkeypatch):
         (["run", "masks", "--engine", "slurm"], "engine: expected one of local, ray; got 'slurm'"),
         (["run", "masks", "--budget", "soon"], "budget: expected a time like 25m"),
         (["run", "masks", "--device", "tpu"], "device: expected auto, cpu, cuda"),
+        (["run", "masks", "--precision", "bf16"], "precision: expected an item with trainings"),
+        (["run", "densities", "masks", "--epochs", "3"], "epochs: expected an item with trainings"),
         (["run", "masks", "--precision", "fp8"], "precision: expected one of bf16, fp32, fp64, tf32; got 'fp8'"),
         (["run", "tiny", "--precision", ""], "precision: expected one of bf16, fp32, fp64, tf32; got ''"),
         (["run", "masks", "--jobs", "0"], "jobs"),

@@ -21,6 +21,15 @@ def pairs_of(item: Any, seeds: list[int] | None, *, smoke: bool, **changes: Any)
     return [Pair(experiment, seed) for seed in seeds or own for experiment in experiments]
 
 
+def check_changes(pairs: list[Any], **changes: Any) -> None:
+    """Raise a ValueError that names what is asked for of trainings, where there are none."""
+    from orthosparse.lab.experiments import Training
+
+    asked = [name for name, value in changes.items() if value is not None]
+    if asked and pairs and not any(isinstance(pair.experiment, Training) for pair in pairs):
+        raise ValueError(f"{asked[0]}: expected an item with trainings; these experiments train nothing")
+
+
 def _changed(experiment: Any, asked: dict[str, Any]) -> Any:
     """Return a training with what is asked for, and anything else as it is.
 

@@ -7,7 +7,7 @@ import typer
 
 from orthosparse.lab.commands._names import completing, names_of
 from orthosparse.lab.commands._options import Device, Json, Root, group, print_json, whole_numbers
-from orthosparse.lab.commands._sweep import budget_of, conclude, only_those, pairs_of
+from orthosparse.lab.commands._sweep import budget_of, check_changes, conclude, only_those, pairs_of
 
 RESUMES_WITH = ()  # what an interrupted command needs beside itself to go on: nothing
 _STORE = Path("runs/paper/results.sqlite")
@@ -33,7 +33,7 @@ def list_(store: Stored = _STORE, json: Json = False) -> None:
     """Name every item, and say how much of it has rows.
 
     A pair is an experiment and a seed; each has one row. Rows that differ in epochs or precision alone, or have further
-    seeds, are counted as trained otherwise.
+    seeds, are counted as other rows.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def _print_list(found: list[dict[str, Any]]) -> None:
 
     table = Table("item", "pairs", "status", "title", box=None, pad_edge=False)
     for each in found:
-        more = f", {each['others']} trained otherwise" * (each["others"] > 0)
+        more = f", {each['others']} other rows" * (each["others"] > 0)
         table.add_row(each["item"], f"{each['done']}/{each['pairs']}", each["status"] + more, each["title"])
     console().print(table)
 
@@ -146,6 +146,7 @@ def run(
     own = {"epochs": epochs, "precision": precision}
     pairs = [pair for item in chosen for pair in pairs_of(item, asked, smoke=smoke, **own)]
     pairs = only_those(pairs, only) if only else pairs
+    check_changes(pairs, **own)
     kept = Store(store)
     places: dict[str, Any] = {"root": root.expanduser().absolute(), "runs": kept.runs.absolute(), "device": device}
     bundles = None if together is None else Together(together, partial(perform_together, **places))

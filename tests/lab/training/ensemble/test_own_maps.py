@@ -101,7 +101,7 @@ def test_on_a_gpu_the_compiled_kernels_compute_what_torch_computes(precision, dt
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_the_bits_of_a_member_do_not_depend_on_the_others(generator):
+def test_on_a_gpu_the_logits_of_a_member_do_not_depend_on_the_others(generator):
     networks, device = networks_of(PICTURES, generator, members=3), torch.device("cuda")
     images, weights = given_to(PICTURES, 24, generator, members=3, device=device)
     whole, alone = (

@@ -149,3 +149,14 @@ def test_ways_that_residual_networks_do_not_have_are_refused(generator):
         stacked(networks, (3, 8, 8), Ways(recompute=True))
     with pytest.raises(ValueError, match="convolution: expected native for residual networks; got gather"):
         stacked(networks, (3, 8, 8), Ways("gather"))
+
+
+def test_a_single_value_a_channel_is_refused_as_torch_does(generator):
+    shape = (3, 4, 4)  # maps of one pixel in the end
+    networks = networks_of(shape, generator)
+    network, slabs = stacked(networks, shape)
+    with pytest.raises(ValueError, match="expected more than one value a channel"):
+        passed(network, slabs, *given_to(shape, 1, generator))
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+        networks[0](torch.zeros(1, *shape))
+    passed(network, slabs, *given_to(shape, 2, generator))

@@ -4,12 +4,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from orthosparse.lab.models import ACTIVATIONS
 from orthosparse.lab.models.resnet import Block, ResNet
 from orthosparse.lab.training.ensemble.normed import Norms
-from orthosparse.lab.training.ensemble.stages import Grid, Stage
-
-_NAMES = {type(make()): name for name, make in ACTIVATIONS.items()}
+from orthosparse.lab.training.ensemble.stages import ACTIVATION_NAMES, Grid, Stage
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ def layout_of(network: ResNet, in_shape: tuple[int, int, int]) -> Layout:
         for name, block in getattr(network, stage).named_children():
             joints.append(_joint(reader, f"{stage}.{name}", block))
     head = Stage(("fc",), network.fc.in_features, network.fc.out_features)
-    activation = _NAMES[type(network.act1)]
+    activation = ACTIVATION_NAMES[type(network.act1)]
     return Layout(reader.stages(), stem, tuple(joints), head, reader.height * reader.width, activation)
 
 

@@ -138,6 +138,8 @@ class _Pass:
         z, sums = self.maps.convolve(x, slab, spot.layer, counted=not self.tested)
         if sums is None:
             return z, line_by(slab, spot.layer, slab.mean, slab.var)
+        if z.shape[1] < 2:  # as torch
+            raise ValueError("batch: expected more than one value a channel to train on; got a single one")
         return z, self.maps.line(slab, spot.layer, sums, z.shape[1])
 
     def _unnormed(self, spot: Spot, v: Tensor, z: Tensor, sums: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from orthosparse.lab.models import ACTIVATIONS
 
-_NAMES = {type(make()): name for name, make in ACTIVATIONS.items()}
+ACTIVATION_NAMES = {type(make()): name for name, make in ACTIVATIONS.items()}
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class _Reader:
             self._convolution(name, module)
         elif isinstance(module, nn.AvgPool2d):
             self._pool(name, module)
-        elif type(module) in _NAMES and (last := self._bare()) is not None:
-            self.stages[-1] = replace(last, activation=_NAMES[type(module)])
+        elif type(module) in ACTIVATION_NAMES and (last := self._bare()) is not None:
+            self.stages[-1] = replace(last, activation=ACTIVATION_NAMES[type(module)])
         else:
             raise ValueError(f"model: networks that hold {module} ({name}) do not train together")
 
