@@ -27,6 +27,16 @@ def masks_of(state):
     return {name: value for name, value in state.items() if name.endswith("_mask")}
 
 
+def check_moved(kept, start):
+    """The masks of the first member are others than its first ones, of the same counts; all is zero off masks."""
+    moved = masks_of(kept.weights()[0])
+    assert any(not torch.equal(moved[name], mask) for name, mask in start.items())
+    assert all(int(moved[name].sum()) == int(mask.sum()) for name, mask in start.items())
+    for slab in kept.ensemble.slabs:
+        assert not slab.weight.value[slab.weight.off].any()
+        assert not slab.weight.momentum[slab.weight.off].any()
+
+
 def test_members_move_their_masks_as_they_would_alone(deep, kept, tmp_path):
     check_equal(mixed(deep), kept, tmp_path, weights=1e-10, losses=1e-10)
     assert len(kept.ensemble.moving._steppers) == 3
@@ -36,12 +46,7 @@ def test_masks_have_moved_and_weights_off_them_are_zero(deep, kept):
     train_ensemble([(deep(scheme="eoi", **SPARSE), 1)], device="cpu")
     stayed = masks_of(kept.weights()[0])
     train_ensemble(mixed(deep), device="cpu")
-    moved = masks_of(kept.weights()[0])
-    assert any(not torch.equal(moved[name], mask) for name, mask in stayed.items())
-    assert all(int(moved[name].sum()) == int(mask.sum()) for name, mask in stayed.items())
-    for slab in kept.ensemble.slabs:
-        assert not slab.weight.value[slab.weight.off].any()
-        assert not slab.weight.momentum[slab.weight.off].any()
+    check_moved(kept, stayed)
 
 
 def test_the_masks_of_residual_networks_move_too(deep, few_digits, kept, tmp_path):
@@ -110,9 +115,4 @@ def test_on_a_gpu_masks_move_between_the_replays_of_a_graph(deep, kept, precisio
     train_ensemble(stayed, device="cuda")
     start = masks_of(kept.weights()[0])
     train_ensemble(mixed(deep, width=32, precision=precision), device="cuda", graph=True)
-    moved = masks_of(kept.weights()[0])
-    assert any(not torch.equal(moved[name], mask) for name, mask in start.items())
-    assert all(int(moved[name].sum()) == int(mask.sum()) for name, mask in start.items())
-    for slab in kept.ensemble.slabs:
-        assert not slab.weight.value[slab.weight.off].any()
-        assert not slab.weight.momentum[slab.weight.off].any()
+    check_moved(kept, start)
