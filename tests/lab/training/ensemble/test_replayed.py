@@ -10,15 +10,16 @@ from orthosparse.lab.training.ensemble import run as running
 from orthosparse.lab.training.ensemble import train_ensemble
 
 
-class Replaying(running.Step):
-    """A step by such a graph."""
+def replaying(graphs):
+    """Return a kind of `Step` by such graphs, which adds them to a list."""
 
-    made: list[Recorded] = []  # noqa: RUF012 - emptied by every test
+    class Replaying(running.Step):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self._graphed = Recorded(self._captured)
+            graphs.append(self._graphed)
 
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self._graphed = Recorded(self._captured)
-        self.made.append(self._graphed)
+    return Replaying
 
 
 def small(deep):
@@ -46,10 +47,10 @@ def test_steps_that_are_replayed_train_to_the_bits_of_eager_ones(members, deep, 
         request.getfixturevalue("few_digits")
     eager = train_ensemble(members(deep), device="cpu")
     expected = kept.weights()
-    monkeypatch.setattr(running, "Step", Replaying)
-    monkeypatch.setattr(Replaying, "made", [])
+    graphs = []
+    monkeypatch.setattr(running, "Step", replaying(graphs))
     replayed = train_ensemble(members(deep), device="cpu")
-    (graph,) = Replaying.made
+    (graph,) = graphs
     assert graph.replays >= 4
     for mine, theirs in zip(kept.weights(), expected, strict=True):
         assert all(torch.equal(mine[name], value) for name, value in theirs.items())

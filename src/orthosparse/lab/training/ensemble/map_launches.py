@@ -74,14 +74,16 @@ def _in_patches(grid: Grid) -> bool:
     return grid.stride == 1 and grid.kernel > 1 and grid.height % 2 == 0 and grid.width % 2 == 0
 
 
-def convolve(x: Tensor, kernel: Tensor, shared: tuple[View, Sizes], width: int, *, counted: bool) -> Any:
+def convolve(
+    x: Tensor, kernel: Tensor, shared: tuple[View, Sizes], width: int, *, counted: bool
+) -> tuple[Tensor, Tensor | None]:
     """Return the convolution of samples by a kernel that is laid out, and its sums if `counted`, else None."""
     return _convolve(x, kernel, shared, width, (x, x, x), SUMS=counted, BACK=False, ADD=False, KIND="linear")
 
 
 def convolve_back(
     grad: Tensor, kernel: Tensor, shared: tuple[View, Sizes], width: int, add: Tensor | None, after: After | None
-) -> Any:
+) -> tuple[Tensor, Tensor | None]:
     """Return the convolution of a gradient, and its sums if there is anything after it; see `Maps`."""
     given = (grad if add is None else add, *((grad, grad) if after is None else after[:2]))
     kind = "linear" if after is None else after.activation
@@ -102,7 +104,7 @@ def _convolve(
     _maps().convolve[(tiles, members)](
         x, kernel, *given, out, out if sums is None else sums, patches,
         **constants, **view.constants(), INPUTS=inputs, OUTPUTS=width,
-        ROWS=tile, INNER=min(inner, power(kernel.shape[1])), PRECISION=precision(), STAGES=stages,
+        ROWS=tile, INNER=min(inner, _power(kernel.shape[1])), PRECISION=precision(), STAGES=stages,
         num_warps=warps, **FUSION,
     )  # fmt: skip
     return out, sums
@@ -112,7 +114,7 @@ def weigh(grad: Tensor, x: Tensor, out: Tensor, shared: tuple[View, Sizes]) -> N
     """Write the products of shares of the patches of a gradient with what they saw, ``[members, shares, ...]``."""
     view, (patch, tile, inner, warps, stages) = shared
     (members, shares, _, window), patches = out.shape, grad.shape[1] // math.prod(patch)
-    inner = min(inner, power(window))
+    inner = min(inner, _power(window))
     _maps().weigh[(-(-window // inner), shares, members)](
         grad, x, out, patches, -(-patches // (shares * tile)) * tile,
         **view.constants(), INPUTS=x.shape[2], OUTPUTS=grad.shape[2],
@@ -124,7 +126,7 @@ def products_shape(grad: Tensor, x: Tensor, shared: tuple[View, Sizes]) -> tuple
     """Return the shape of what `weigh` writes: as many shares as keep all multiprocessors busy, none of them empty."""
     view, (patch, tile, inner, _, _) = shared
     pixels, window = math.prod(patch), math.prod(view.window) * x.shape[2]
-    patches, parts = grad.shape[1] // pixels, -(-window // min(inner, power(window)))
+    patches, parts = grad.shape[1] // pixels, -(-window // min(inner, _power(window)))
     most = max(1, min(-(-_PROGRAMS // (parts * len(x))), patches // (2 * tile)))
     share = -(-patches // (most * tile)) * tile
     return len(x), -(-patches // share), pixels * grad.shape[2], window
@@ -189,7 +191,7 @@ def _tiles(x: Tensor) -> tuple[int, tuple[int, int]]:
     return tile, (-(-rows // tile), members)
 
 
-def power(size: int) -> int:
+def _power(size: int) -> int:
     """Return the least power of two that is not below `size`."""
     return 1 << (size - 1).bit_length()
 

@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 
 from orthosparse.lab.training.ensemble.kernels import tanh
+from orthosparse.lab.training.ensemble.pointwise import SELU_ALPHA, SELU_SCALE
 
-_SELU_ALPHA = tl.constexpr(1.6732632423543772)
-_SELU_SCALE = tl.constexpr(1.0507009873554805)
+_SELU_ALPHA, _SELU_SCALE = tl.constexpr(SELU_ALPHA), tl.constexpr(SELU_SCALE)
 
 
 @triton.jit

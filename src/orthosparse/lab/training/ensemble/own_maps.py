@@ -78,10 +78,7 @@ class OwnMaps(Maps):
     def convolve(self, x: Tensor, slab: Normed, layer: int, *, counted: bool) -> tuple[Tensor, Tensor | None]:
         """Return the convolution of the samples, and if `counted` the sums of it and of its squares."""
         width, shared = slab.stage.outputs, shared_ahead(grid_of(slab), slab.stage.outputs)
-        found: tuple[Tensor, Tensor | None] = map_launches.convolve(
-            x, self._ahead[slab][layer], shared, width, counted=counted
-        )
-        return found
+        return map_launches.convolve(x, self._ahead[slab][layer], shared, width, counted=counted)
 
     def convolve_back(
         self, grad: Tensor, slab: Normed, layer: int, *, add: Tensor | None = None, after: After | None = None
@@ -93,8 +90,7 @@ class OwnMaps(Maps):
             spread = spread_out(grad.view(len(grad), pictures, -1), grid, grad.shape[2])
             grad = spread.view(len(grad), -1, grad.shape[2])
         shared, kernel = shared_back(around, width), self._back[slab][layer]
-        found: tuple[Tensor, Tensor | None] = map_launches.convolve_back(grad, kernel, shared, width, add, after)
-        return found
+        return map_launches.convolve_back(grad, kernel, shared, width, add, after)
 
     def weigh(self, slab: Normed, layer: int, grad: Tensor, x: Tensor) -> None:
         """Write the product of every share of the patches with what they saw."""

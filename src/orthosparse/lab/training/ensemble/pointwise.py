@@ -13,7 +13,7 @@ _aten = torch.ops.aten
 
 # Activation in place, and its derivative by what it gave: (gradient, output, where to write).
 _Bend = tuple[Callable[[Tensor], Any], Callable[[Tensor, Tensor, Tensor], Any]]
-_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 BENDS: dict[str, _Bend] = {
     "hardtanh": (
         lambda z: torch.nn.functional.hardtanh_(z),
@@ -30,7 +30,7 @@ BENDS: dict[str, _Bend] = {
     ),
     "selu": (
         lambda z: torch.selu_(z),
-        lambda g, y, out: _aten.elu_backward.grad_input(g, _SELU_ALPHA, _SELU_SCALE, 1.0, True, y, grad_input=out),
+        lambda g, y, out: _aten.elu_backward.grad_input(g, SELU_ALPHA, SELU_SCALE, 1.0, True, y, grad_input=out),
     ),
     "tanh": (
         lambda z: z.tanh_(),

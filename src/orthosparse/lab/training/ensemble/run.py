@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
 
 from orthosparse.lab.data import Dataset, load
@@ -95,12 +96,8 @@ def train_ensemble(
     data = load(config.data, root, device=fabric.device, validation=config.validation)
     places = [None if folder is None else folder / "starts" / f"{place:03d}" for place in range(len(members))]
     tell = progress or _silent
-    workers = (os.cpu_count() or 1 if fabric.device.type == "cuda" else 1) if workers is None else workers
-    if folder is not None and workers > 1:
-        tell(0.0, f"starts in {workers} processes")
-        make_ahead(members, [place for place in places if place is not None], root, fabric.device, workers)
-    made = _made(members, places, data, fabric, tell)
-    ensemble, starts = ensemble_of(members, made, data, fabric.device, ways)
+    _make_ahead(members, places, root, fabric.device, workers, tell)
+    ensemble, starts = ensemble_of(members, _made(members, places, data, fabric, tell), data, fabric.device, ways)
     if moving_places(ensemble):
         ensemble.moving = Moving(ensemble, members, data, fabric)
     if tree is not None:
@@ -145,6 +142,23 @@ def _last_checkpoint(folder: Path, settings: dict[str, Any]) -> dict[str, Any] |
     if tree is not None:
         check_same(tree["settings"], settings)
     return tree
+
+
+def _make_ahead(
+    members: Members,
+    places: Sequence[Path | None],
+    root: Path | str | None,
+    device: torch.device,
+    workers: int | None,
+    progress: Progress,
+) -> None:
+    """Make starts in several processes, where they are kept in folders, and by default where a GPU would wait."""
+    if workers is None:
+        workers = os.cpu_count() or 1 if device.type == "cuda" else 1
+    folders = [place for place in places if place is not None]
+    if folders and workers > 1:
+        progress(0.0, f"starts in {workers} processes")
+        make_ahead(members, folders, root, device, workers)
 
 
 def _made(
