@@ -70,7 +70,9 @@ def test_experiments_are_plain_different_and_known_by_their_keys(name):
 def test_without_rows_nothing_of_ours_is_shown(name):
     rendered = ITEMS[name].render([])
     assert all(cell.ours is None and cell.seeds == 0 and cell.difference is None for cell in cells_of(rendered))
-    assert not rendered.figures
+    hollow = {series.label for figure in rendered.figures for series in figure.series if series.points == "hollow"}
+    assert {series.label for figure in rendered.figures for series in figure.series} == hollow  # the paper's
+    assert all(label.endswith("paper") for label in hollow)
     assert not rendered.pictures
 
 

@@ -74,3 +74,13 @@ def test_a_rank_knows_the_rows_that_it_is_made_of():
     rows += rows_of({("snip", "base"): 0.9})
     cells = column_of(ranks.render(rows))
     assert [row for cell in cells for row in cell.rows] == rows[:3]
+
+
+def test_the_figure_has_the_papers_ranks_hollow_and_ours_full():
+    drawn = ranks.render(rows_of({("erk", "base"): 0.7, ("erk", "ai"): 0.8, ("erk", "eoi"): 0.9})).figures[0]
+    points = {(series.label, series.points): series for series in drawn.series}
+    assert points["EOI, paper", "hollow"].ys == pytest.approx([1.0, 1.0, 1.6, 1.2, 2.4, 1.5])
+    assert [points[f"{label}, ours", "full"].ys for label in ("Base", "AI", "EOI")] == [[3.0], [2.0], [1.0]]
+    assert all(round(x) == 0 for series in drawn.series if series.points == "full" for x in series.xs)
+    assert len({round(x, 3) for series in drawn.series for x in series.xs}) == 21  # none hides another
+    assert len(ranks.render([]).figures[0].series) == 3

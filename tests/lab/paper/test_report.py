@@ -58,6 +58,8 @@ def test_ours_stands_beside_the_paper_with_seeds_and_difference(rows):
     assert "-0.14" in page  # 89.65 - 89.79
     assert "89.31 n=1" in page
     assert page.count("not measured") > 300
+    assert "3 rows: toy machine (2), another &lt;machine&gt; (1);" in page
+    assert "2 rows: toy machine;" in page
 
 
 def test_names_of_machines_are_escaped(rows):
@@ -122,6 +124,9 @@ def test_trainings_in_another_precision_are_marked_and_counted():
     page = report_of(rows)
     assert 'title="200 epochs in bf16 instead of tf32">80.00 n=1 *' in page
     assert "1 more in another precision" in page
+    tex = report_of(rows, format="tex")
+    assert r"80.00\textsuperscript{1} \\" in tex
+    assert r"\textsuperscript{1} 200 epochs in bf16 instead of tf32\par" in tex
     rows += [row_of(Training("resnet32", "cifar10", 0.1, precision="fp32", epochs=20), test_accuracy=0.7)]
     rows += [
         row_of(EOI, test_accuracy=0.9),

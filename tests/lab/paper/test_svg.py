@@ -56,3 +56,17 @@ def test_pictures_have_a_square_for_every_active_entry():
     assert paths["full"].count("h1v1h-1z") == 3
     assert paths["free"] == "M2 0h1v1h-1z"
     assert paths["rules"] == "M1 0v2M2 0v2M0 1h3"
+
+
+def test_points_alone_stand_over_names_with_their_deviations():
+    points = Series("EOI", [0, 1.1], [90.0, 91.0], "eoi", points="hollow", deviations=[0.25, None])
+    svg = figure_svg(Figure("t", "", "accuracy", (points,), names=("static", "RigL\nfrom <EOI>")))
+    assert titles(svg) == ["EOI: static, 90 (0.25)", "EOI: RigL from <EOI>, 91"]
+    root = ET.fromstring(svg)
+    assert [each.text for each in root.iter("text") if each.get("class") == "name"] == ["static", "RigL", "from <EOI>"]
+    (whisker,) = [each.get("d") for each in root.iter("path") if each.get("class") == "curve"]
+    below, above = map(float, whisker.partition(" ")[2].split("V"))
+    dots = [each for each in root.iter("circle") if each.get("class") == "hollow"]
+    assert float(dots[0].get("cy")) == pytest.approx((below + above) / 2, abs=0.1)
+    assert 0 < above < below < 220
+    assert 66 < float(dots[0].get("cx")) < float(dots[1].get("cx")) < 428

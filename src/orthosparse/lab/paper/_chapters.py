@@ -76,7 +76,8 @@ def _machines(rows: list[Row]) -> str:
     if not rows:
         return "no rows"
     devices = Counter(str(row["device"]) for row in rows)
-    named = ", ".join(f"{device} ({count})" for device, count in devices.most_common())
+    counted = [f"{device} ({count})" for device, count in devices.most_common()]
+    named = ", ".join(counted if len(counted) > 1 else devices)
     # Rows of networks that trained together all have the time of the whole.
     seconds = sum(row["wall_s"] / together_of(row) for row in rows)
     return f"{len(rows)} rows: {named}; {seconds_text(seconds)} in all"

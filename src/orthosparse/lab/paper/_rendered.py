@@ -94,7 +94,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Series:
-    """A curve of a figure; `role` is a colour of the theme, `method` as of a `Line`."""
+    """A curve of a figure, or points alone.
+
+    Attributes:
+        role: a colour of the theme.
+        method: as of a `Line`.
+        points: ``full`` or ``hollow`` for points that no curve joins.
+        deviations: of the values, where they are means.
+    """
 
     label: str
     xs: Sequence[float]
@@ -102,11 +109,13 @@ class Series:
     role: str = "ink"
     dash: str = ""
     method: str = ""
+    points: str = ""
+    deviations: Sequence[float | None] = ()
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Curves over common axes."""
+    """Curves over common axes; `names` are what stands at 0, 1, 2 ... of the one below, where that has no numbers."""
 
     title: str
     x: str
@@ -117,6 +126,7 @@ class Figure:
     top: float | None = None
     caption: str = ""
     model: str = ""
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def comma_separated(chapters: Sequence[Chapter]) -> str:
 
 
 def latex(chapters: Sequence[Chapter]) -> str:
-    """Return a tabular for every table, with booktabs."""
+    """Return a tabular for every table, with booktabs; the notes of its cells stand below it."""
     parts = [r"% \usepackage{booktabs}"]
     for chapter in chapters:
         for table in chapter.rendered.tables:
@@ -78,6 +78,7 @@ def _numbers(cell: Cell) -> list[str]:
 
 def _latex_table(table: Table) -> Iterator[str]:
     sides = 2 if table.compared else 1
+    notes: dict[str, str] = {}
     yield rf"\begin{{tabular}}{{{'l' * len(table.heads)}{'r' * sides * len(table.columns)}}}"
     yield r"\toprule"
     spans = [rf"\multicolumn{{{sides}}}{{c}}{{{_escaped(column.label)}}}" for column in table.columns]
@@ -94,10 +95,14 @@ def _latex_table(table: Table) -> Iterator[str]:
             digits = digits_of(table, index)
             paper = _bold(number_text(cell.paper, digits, none="--"), cell.paper_mark)
             ours = _bold(number_text(cell.ours, digits, none=NOT_MEASURED if cell.exists else "--"), cell.our_mark)
+            if cell.note:
+                ours += notes.setdefault(cell.note, rf"\textsuperscript{{{len(notes) + 1}}}")
             texts += [paper, ours] if table.compared else [ours]
         yield " & ".join(texts) + r" \\"
     yield r"\bottomrule"
     yield r"\end{tabular}"
+    for note, sign in notes.items():
+        yield rf"\par{{\footnotesize {sign} {_escaped(note)}\par}}"
 
 
 def _bold(text: str, mark: str) -> str:

@@ -5,8 +5,9 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._book import Book
+from orthosparse.lab.paper._curves import ROLES, drawn, pointed
 from orthosparse.lab.paper._names import SEEDS, both, column
-from orthosparse.lab.paper._rendered import Column, Line, Rendered
+from orthosparse.lab.paper._rendered import Column, Figure, Line, Rendered, Table
 from orthosparse.lab.paper._tables import accuracies, table_of
 from orthosparse.lab.paper._trainings import grid, start_of, tiny
 
@@ -35,12 +36,22 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-    """Return the table of accuracies."""
+    """Return the table of accuracies, and a figure of each network in place of the paper's bar chart."""
     measure = accuracies(Book(rows), _COLUMNS, _LINES, partial(_choose, smoke=smoke))
-    return Rendered(
-        tables=[table_of(TITLE, _COLUMNS, _LINES, measure, heads=("method", "masks"))],
-        notes=_NOTES,
-    )
+    table = table_of(TITLE, _COLUMNS, _LINES, measure, heads=("method", "masks"))
+    figures = [_figure(table, index) for index in range(len(_COLUMNS))]
+    return Rendered(tables=[table], figures=[figure for figure in figures if figure.series], notes=_NOTES)
+
+
+def _figure(table: Table, index: int) -> Figure:
+    """Return the means and deviations of a column, in the colours of the starts."""
+    column = table.columns[index]
+    series = [
+        pointed(line.heads[0], {place: cells[index].ours}, ROLES[line.key.split("/")[1]], method=line.method)
+        for place, (line, cells) in enumerate(zip(table.lines, table.cells, strict=True))
+    ]
+    names = tuple("\n".join(line.heads) for line in table.lines)
+    return Figure(column.label, "", "test accuracy, %", drawn(series), model=column.model, names=names)
 
 
 def _choose(line: Line, place: Column, *, smoke: bool) -> Experiment:

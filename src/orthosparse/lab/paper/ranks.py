@@ -8,8 +8,9 @@ from typing import Any
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper import _contemporary
 from orthosparse.lab.paper._book import Book, Row
+from orthosparse.lab.paper._curves import ROLES, drawn, pointed
 from orthosparse.lab.paper._names import CONTEMPORARY, INITS, METHODS, SEEDS
-from orthosparse.lab.paper._rendered import Cell, Column, Line, Measured, Number, Rendered, Table
+from orthosparse.lab.paper._rendered import Cell, Column, Figure, Line, Measured, Number, Rendered, Table
 from orthosparse.lab.paper._tables import summary
 from orthosparse.lab.paper._trainings import unique
 from orthosparse.lab.paper.numbers import number
@@ -28,7 +29,7 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-    """Return the mean ranks; a distribution counts once all three starts have a row."""
+    """Return the mean ranks as table and figure; a distribution counts once all three starts have a row."""
     book = Book(rows)
     columns = [_column(book, place, smoke) for place in _COLUMNS]
     table = Table(
@@ -39,7 +40,7 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
         cells=tuple(tuple(column[index] for column in columns) for index in range(len(_LINES))),
         caption="The paper shows a bar chart; its ranks here are computed from its table of accuracies.",
     )
-    return Rendered(tables=[table], notes=[_verdict(columns[0])])
+    return Rendered(tables=[table], figures=[_figure(columns)], notes=[_verdict(columns[0])])
 
 
 def ranks_of(means: dict[str, float]) -> dict[str, float]:
@@ -81,6 +82,19 @@ def _column(book: Book, place: Column, smoke: bool) -> list[Cell]:
     told = [f"{len(ours)} of {len(METHODS)} distributions", *sorted(filter(None, notes))]
     note = "; ".join(told) if ours else ""
     return [Cell(_mean(papers, init), _mean(ours, init), len(ours), note, rows=used[init]) for init in INITS]
+
+
+def _figure(columns: list[list[Cell]]) -> Figure:
+    """Return the ranks of the starts side by side for every network, the paper's hollow and ours full."""
+    series = []
+    for index, (init, label) in enumerate(INITS.items()):
+        left = 0.24 * (index - 1)
+        papers = {place + left - 0.05: cells[index].paper for place, cells in enumerate(columns)}
+        ours = {place + left + 0.05: cells[index].ours for place, cells in enumerate(columns)}
+        series.append(pointed(f"{label}, paper", papers, ROLES[init], method=label, points="hollow"))
+        series.append(pointed(f"{label}, ours", ours, ROLES[init], method=label))
+    names = tuple(column.label.removesuffix(")").replace(" (", "\n") for column in _COLUMNS)
+    return Figure("Mean rank", "", "mean rank, 1 is best", drawn(series), names=names)
 
 
 def _ranked(means: dict[str, Number | None]) -> list[dict[str, float]]:
