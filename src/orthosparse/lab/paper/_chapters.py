@@ -80,4 +80,4 @@ def _machines(rows: list[Row]) -> str:
     named = ", ".join(counted if len(counted) > 1 else devices)
     # Rows of networks that trained together all have the time of the whole.
     seconds = sum(row["wall_s"] / together_of(row) for row in rows)
-    return f"{len(rows)} rows: {named}; {seconds_text(seconds)} in all"
+    return f"{len(rows)} row{'s' * (len(rows) > 1)}: {named}; {seconds_text(seconds)} in all"
