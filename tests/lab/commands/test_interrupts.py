@@ -21,8 +21,11 @@ from orthosparse.lab.results import Store
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
-def interrupted(arguments, ready, cwd, program=("-m", "orthosparse.lab.cli")):
-    """Start the program, press Ctrl-C once it is `ready`, and return the words it says to go on with."""
+def interrupted(arguments, ready, cwd, program=("-m", "orthosparse.lab.cli"), number=signal.SIGINT):
+    """Start the program, press Ctrl-C once it is `ready`, and return the words it says to go on with.
+
+    Another signal does the same.
+    """
     with subprocess.Popen(
         [sys.executable, *program, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -31,7 +34,7 @@ def interrupted(arguments, ready, cwd, program=("-m", "orthosparse.lab.cli")):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < end, "it never got there"
             time.sleep(0.005)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == cli.INTERRUPTED, err
     assert out == ""
@@ -67,6 +70,17 @@ def test_paper_run_keeps_its_rows_and_goes_on_with_the_same_command(tmp_path, mo
     assert cli.main([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["had"], told["run"], told["failed"]) == (len(before), 3 - len(before), [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_on_ray_ends_with_its_cluster_and_keeps_its_rows(tmp_path, number):
+    pytest.importorskip("ray", reason="ray is not installed")
+    given = ["paper", "run", "angles", "--smoke", "--epochs", "60", "--device", "cpu", "--store", "rows.sqlite"]
+    given += ["--engine", "ray", "--jobs", "1"]
+    store = tmp_path / "rows.sqlite"
+    words = interrupted(given, lambda: store.exists() and Store(store).names(), tmp_path, number=number)
+    assert words == given
+    assert 1 <= len(Store(store).rows()) < 3
 
 
 def test_spectra_keeps_its_rows_and_goes_on_with_the_same_command(tmp_path, monkeypatch, capsys):

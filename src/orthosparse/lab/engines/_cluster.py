@@ -33,7 +33,7 @@ def connected(address: str | None, jobs: int | None, *, patience: float = PATIEN
         return
     # Ray logs how it starts, and hands on what its workers print: neither belongs into a display of progress.
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    handler = signal.getsignal(signal.SIGTERM)  # Ray replaces it, and leaves its own behind
+    handler = signal.getsignal(signal.SIGTERM)
     if address is None:
         # Its usage statistics would go over the net, and want an answer first.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -42,12 +42,12 @@ def connected(address: str | None, jobs: int | None, *, patience: float = PATIEN
     else:
         _check_answers(address, patience)
         ray.init(address=address, **quiet)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray's own ends the program on the spot
     try:
         yield ray
     finally:
         ray.shutdown()
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)
 
 
 def _check_answers(address: str, patience: float) -> None:

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any
 
 from orthosparse.lab.engines._cluster import connected
+from orthosparse.lab.engines._ending import one_interrupt
 from orthosparse.lab.engines._outcome import Outcome, Perform, Report, attempt
 from orthosparse.lab.pairs import Pair
 
@@ -39,7 +40,7 @@ def ray(
     source = iter(pairs)
     if (first := next(source, None)) is None:  # a cluster is not started for nothing
         return
-    with connected(address, jobs) as cluster:
+    with connected(address, jobs) as cluster, one_interrupt():
         resources = cluster.cluster_resources()
         share, most = _shares(resources.get("CPU", 1.0), resources.get("GPU", 0.0), jobs, gpus)
         tasks = _Tasks(cluster, perform, share)
