@@ -110,3 +110,14 @@ def test_bad_words_are_answered_with_one_line(tmp_path, capsys, more, expected):
     error = capsys.readouterr().err
     assert expected in error
     assert error.count("\n") == 1
+
+
+def test_other_depths_and_seeds_have_folders_of_their_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for more in (["--seeds", "1,2"], ["--depth", "4"]):
+        assert cli.main(["together", *SMALL.split(), "--start", "erk/eoi", "--start", "dense", *more]) == 0
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "together-mlp1000-depth4-width16-digits-0.3-seeds1",
+        "together-mlp1000-depth8-width16-digits-0.3-seeds1,2",
+    ]
+    assert "rows in runs/together-mlp1000-depth4" in capsys.readouterr().out

@@ -67,7 +67,9 @@ def together(
     asked = start or _STARTS
     configs = {text: _config(text, density, model, data, changes, shape, activation) for text in asked}
     numbers = whole_numbers(seeds)
-    folder = out or Path("runs") / f"together-{model}-{data}-{density:g}"
+    sizes = [f"{name}{value}" for name, value in shape.items()]
+    parts = ["together", model, *sizes, data, f"{density:g}", f"seeds{','.join(map(str, numbers))}"]
+    folder = out or Path("runs") / "-".join(parts)
     members = [(config, seed) for config in configs.values() for seed in numbers]
     with _shown(quiet=json) as tell:
         ended = train_ensemble(members, root=root, out=folder, resume=resume, curve=True, progress=tell, device=device)
