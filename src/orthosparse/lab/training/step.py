@@ -52,10 +52,10 @@ def _passes(state: State, compiled: Callable[[Tensor], Tensor] | None) -> tuple[
     if compiled is not None:
         network = compiled
 
-        def forward(images: Tensor) -> Tensor:
+        def forward(images: Tensor) -> Tensor:  # casts as Fabric's wrapper does
             with state.fabric.autocast():
-                logits = network(images)
-            return logits.float() if state.recipe.precision == "bf16" else logits  # as Fabric's wrapper does
+                logits = network(images.double() if state.recipe.precision == "fp64" else images)
+            return logits.float() if state.recipe.precision == "bf16" else logits
 
         return forward, Tensor.backward
     return (state.network, Tensor.backward) if state.is_plain else (state.model, state.fabric.backward)
