@@ -1,0 +1,140 @@
+"""What a masked tensor is: values, gradients, memory, and what may follow the mask."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from masking.models import coins, filled, mlp, sparse_mlp, x_of
+from orthosparse import masking
+from orthosparse.layers import leaf
+
+
+def test_the_module_computes_with_the_masked_weight_and_the_parameter_holds_the_zeros(generator):
+    dense = mlp(generator)
+    model = copy.deepcopy(dense)
+    masks = coins(model, ["0", "2.0"], generator)
+    masking.attach(model, masks)
+    with torch.no_grad():
+        dense[0].weight.mul_(masks["0"])
+        dense[2][0].weight.mul_(masks["2.0"])
+    x = x_of(generator, 4, 5)
+    torch.testing.assert_close(model(x), dense(x))
+    assert torch.equal(leaf(model[0], "weight"), dense[0].weight)
+    assert parametrize.is_parametrized(model[0], "weight")
+
+
+def test_gradients_off_the_mask_are_positive_zeros_whatever_comes_from_above(generator):
+    model, masks = sparse_mlp(generator)
+    above = torch.full((7, 5), float("inf"))
+    above[0] = float("nan")
+    above[1] = -1.0
+    model[0].weight.backward(above)
+    off = leaf(model[0], "weight").grad[~masks["0"]]
+    assert torch.equal(off.view(torch.int32), torch.zeros_like(off, dtype=torch.int32))  # not even -0.0
+    assert torch.equal(leaf(model[0], "weight").grad[1][masks["0"][1]], above[1][masks["0"][1]])
+
+
+def test_values_off_the_mask_never_reach_the_output(generator):
+    model, masks = sparse_mlp(generator)
+    x = x_of(generator, 4, 5)
+    before = model(x)
+    with torch.no_grad():
+        leaf(model[0], "weight")[~masks["0"]] = float("nan")
+    torch.testing.assert_close(model(x), before)
+
+
+def test_an_active_weight_may_be_zero_and_stays_active(generator):
+    model, masks = sparse_mlp(generator)
+    with torch.no_grad():
+        leaf(model[0], "weight").zero_()
+    model(x_of(generator, 4, 5)).sum().backward()
+    assert leaf(model[0], "weight").grad[masks["0"]].count_nonzero() > 0
+    assert torch.equal(masking.masks_of(model)["0"], masks["0"])
+
+
+def test_attach_keeps_the_parameter_its_memory_and_what_is_known_of_it(generator):
+    model = mlp(generator)
+    parameter = model[0].weight
+    parameter.requires_grad_(False)
+    pointer = parameter.data_ptr()
+    masking.attach(model, coins(model, ["0"], generator))
+    assert leaf(model[0], "weight") is parameter
+    assert parameter.data_ptr() == pointer
+    assert not parameter.requires_grad
+    assert not model[0].weight.requires_grad
+    assert {id(p) for p in model.parameters()} >= {id(parameter)}
+    assert len([*model.parameters()]) == 6
+
+
+def test_the_mask_is_a_copy_with_the_memory_format_of_the_weight(generator):
+    model = filled(nn.Sequential(nn.Conv2d(4, 6, 3)), generator).to(memory_format=torch.channels_last)
+    masks = coins(model, ["0"], generator)
+    masking.attach(model, masks)
+    assert model[0].weight_mask.is_contiguous(memory_format=torch.channels_last)
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    kept = masks["0"].clone()
+    masks["0"].fill_(True)
+    assert torch.equal(masking.masks_of(model)["0"], kept)
+
+
+def test_buffers_may_be_written_between_forward_and_backward(generator):
+    # DDP on CUDA does: the first rank's buffers come in every forward pass, of which there may be two.
+    model, masks = sparse_mlp(generator)
+    loss = model(x_of(generator, 4, 5)).sum()
+    for buffer in model.buffers():
+        buffer.copy_(buffer.clone())
+    loss.backward()
+    assert leaf(model[0], "weight").grad[~masks["0"]].count_nonzero() == 0
+
+
+def test_a_mask_that_is_set_aside_gives_the_parameter_itself(generator):
+    model, masks = sparse_mlp(generator)
+    masked = model[0].parametrizations.weight
+    masked.holder.open = True
+    assert model[0].weight is masked.original
+    assert torch.equal(model[0].weight_mask, masks["0"])
+    model[0].weight = torch.ones(7, 5)
+    assert torch.equal(masked.original, masks["0"].float())  # what is assigned is masked all the same
+    masked.holder.open = False
+    masked.original.data.fill_(2.0)
+    assert torch.equal(model[0].weight, 2 * masks["0"].float())
+
+
+def test_training_mode_is_passed_on(generator):
+    model = mlp(generator).eval()
+    masking.attach(model, coins(model, ["0"], generator))
+    assert not any(module.training for module in model.modules())
+
+
+def test_assigning_to_the_tensor_writes_into_the_same_parameter_with_zeros_off_the_mask(generator):
+    model, masks = sparse_mlp(generator)
+    parameter, value = leaf(model[0], "weight"), torch.ones(7, 5)
+    model[0].weight = value
+    assert leaf(model[0], "weight") is parameter
+    assert torch.equal(parameter, masks["0"].float())
+    assert value.all()
+    with pytest.raises(ValueError, match=r"value: expected shape \(7, 5\); got \(5, 7\)"):
+        model[0].weight = torch.ones(5, 7)
+
+
+def test_another_parametrization_may_follow_the_mask(generator):
+    model, masks = sparse_mlp(generator)
+
+    class Twice(nn.Module):
+        def forward(self, value):
+            return 2 * value
+
+        def right_inverse(self, value):
+            return value / 2
+
+    before = model[0].weight.detach()
+    parametrize.register_parametrization(model[0], "weight", Twice())
+    assert torch.equal(model[0].weight, 2 * before)
+    model[0].weight = torch.ones(7, 5)
+    assert torch.equal(leaf(model[0], "weight"), masks["0"] / 2)
+    with pytest.raises(ValueError, match="'0' has another parametrization after its mask"):
+        masking.bake(model)
+    assert masking.is_sparsified(model)

@@ -1,0 +1,80 @@
+"""Baking, and copies that share a class."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from masking.models import coins, filled, mlp, sparse_mlp, x_of
+from orthosparse import masking
+
+
+def test_bake_gives_back_plain_modules_with_the_same_parameters_in_the_same_order(generator):
+    model = mlp(generator)
+    keys, parameters, types = [*model.state_dict()], [*model.parameters()], [type(m) for m in model.modules()]
+    masks = coins(model, ["0", "2.0"], generator)
+    masking.attach(model, masks)
+    x = x_of(generator, 4, 5)
+    expected = model(x)
+    masking.bake(model)
+    assert [*model.state_dict()] == keys
+    assert [type(m) for m in model.modules()] == types
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+    torch.testing.assert_close(model(x), expected)
+    assert model[0].weight[~masks["0"]].count_nonzero() == 0
+    assert not hasattr(model[0], "weight_mask")
+    assert not model[0]._state_dict_hooks
+    assert not model[0]._load_state_dict_pre_hooks
+    torch.save(model, io.BytesIO())
+
+
+def test_a_baked_model_can_be_masked_again(generator):
+    model, masks = sparse_mlp(generator)
+    masking.bake(model)
+    masking.attach(model, {"0": ~masks["0"]})
+    assert model[0].weight.count_nonzero() == 0
+
+
+def test_a_deep_copy_is_independent(generator):
+    model, masks = sparse_mlp(generator)
+    twin = copy.deepcopy(model)
+    x = x_of(generator, 4, 5)
+    torch.testing.assert_close(model(x), twin(x))
+    before = model(x)
+    masking.replace_masks(twin, {"0": ~masks["0"]})
+    twin.load_state_dict({name: torch.zeros_like(value) for name, value in twin.state_dict().items()})
+    torch.testing.assert_close(model(x), before)
+    assert torch.equal(masking.masks_of(model)["0"], masks["0"])
+
+
+@pytest.mark.parametrize("baked", ["copy", "original"])
+def test_baking_one_of_two_copies_leaves_the_other_masked(baked, generator):
+    model = nn.Sequential(filled(nn.LSTM(3, 4), generator))
+    masks = coins(model, ["0.weight_ih_l0", "0.weight_hh_l0"], generator)
+    masking.attach(model, masks)
+    one, other = (copy.deepcopy(model), model) if baked == "copy" else (model, copy.deepcopy(model))
+    masking.bake(one)
+    assert not masking.is_sparsified(one)
+    assert masking.masks_of(other).keys() == masks.keys()
+    assert torch.equal(one[0].weight_ih_l0, other[0].weight_ih_l0)
+    assert torch.equal(one[0].weight_hh_l0, other[0].weight_hh_l0)
+    assert "0.weight_ih_l0_mask" in other.state_dict()
+
+
+def test_a_second_mask_on_a_copy_leaves_the_original_alone(generator):
+    model = filled(nn.LSTM(3, 4), generator)
+    masks = coins(model, ["weight_ih_l0", "weight_hh_l0"], generator)
+    masking.attach(model, {"weight_ih_l0": masks["weight_ih_l0"]})
+    twin = copy.deepcopy(model)
+    masking.attach(twin, {"weight_hh_l0": masks["weight_hh_l0"]})
+    assert [*masking.masks_of(model)] == ["weight_ih_l0"]
+    assert model.weight_hh_l0.count_nonzero() == 64
+    assert twin.weight_hh_l0[~masks["weight_hh_l0"]].count_nonzero() == 0
+
+
+def test_pickling_a_masked_module_says_what_to_do_instead(generator):
+    model, _ = sparse_mlp(generator)
+    with pytest.raises(RuntimeError, match="only supported through state_dict"):
+        torch.save(model, io.BytesIO())
