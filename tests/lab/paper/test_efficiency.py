@@ -45,3 +45,24 @@ def test_large_matrices_are_given_fewer_iterations_of_ai_and_the_page_says_so():
     assert given[512] is None
     assert given[1024] == given[2048] == 200
     assert any("Above n = 512 both were given 200 iterations" in note for note in efficiency.render([]).notes)
+
+
+def test_times_of_few_iterations_are_told_apart():
+    rows = [row_of(Efficiency("eoi", size, 0.0625), seconds=0.001) for size in (16, 1024)]
+    rows += [
+        row_of(Efficiency("ai-plain", 16, 0.0625), seconds=8.0),
+        row_of(Efficiency("ai-plain", 1024, 0.0625, iterations=200), seconds=4.0),
+    ]
+    rendered = efficiency.render(rows)
+    said = (
+        "AI takes 8,000.0 to 8,000.0 times as long as EOI, 4,000.0 to 4,000.0 times at 200 iterations; longer in 2 of"
+    )
+    assert rendered.notes[0].startswith(said)
+    table = rendered.tables[0]
+    notes = {
+        (line.key, column.key): cell.note
+        for line, cells in zip(table.lines, table.cells, strict=True)
+        for column, cell in zip(table.columns, cells, strict=True)
+        if cell.note
+    }
+    assert notes == {("ai-plain", "n = 1024"): "200 iterations instead of 10,000"}

@@ -98,7 +98,9 @@ def _times(book: Book, title: str, places: Sequence[tuple[str, int, float]], smo
     where = {label: (size, density) for label, size, density in places}
 
     def measure(line: Line, column: Column) -> Measured:
-        return Measured([1e3 * each for each in _value(book, line.key, *where[column.key], "seconds", smoke)])
+        values = [1e3 * each for each in _value(book, line.key, *where[column.key], "seconds", smoke)]
+        cut = values and _is_cut(line.key, where[column.key][0])
+        return Measured(values, note=f"{_FEW} iterations instead of 10,000" if cut else "")
 
     lines = [Line(method, (label,), method=label) for method, label in _METHODS.items()]
     columns = [Column(label, label) for label in where]
@@ -108,17 +110,29 @@ def _times(book: Book, title: str, places: Sequence[tuple[str, int, float]], smo
 def _ratios(book: Book, places: Sequence[tuple[int, float]], smoke: bool) -> list[str]:
     """Say how many times as long as EOI each method takes, at the least, and whether that holds everywhere."""
     said = []
-    for method in [method for method in _METHODS if method != "eoi"]:
-        found = []
-        for size, density in places:
+    for method, label in _METHODS.items():
+        whole: list[float] = []
+        cut: list[float] = []
+        for size, density in places if method != "eoi" else []:
             own = _value(book, "eoi", size, density, "seconds", smoke)
             other = _value(book, method, size, density, "seconds", smoke)
             if own and other:
-                found.append(fmean(other) / fmean(own))
-        if found:
+                (cut if _is_cut(method, size) else whole).append(fmean(other) / fmean(own))
+        if found := whole + cut:
+            times = f"{_span(whole)} times as long as EOI" + (
+                f", {_span(cut)} times at {_FEW} iterations" if cut else ""
+            )
             count = sum(ratio > 1 for ratio in found)
             said.append(
-                f"{_METHODS[method]} takes {min(found):,.1f} to {max(found):,.1f} times as long as EOI; longer in "
-                f"{count} of the {len(found)} measured places (of {len(places)})."
+                f"{label} takes {times}; longer in {count} of the {len(found)} measured places (of {len(places)})."
             )
     return said
+
+
+def _is_cut(method: str, size: int) -> bool:
+    """Whether a method was given a few of its iterations only."""
+    return method in ("ai", "ai-plain") and size > _LARGE
+
+
+def _span(ratios: Sequence[float]) -> str:
+    return f"{min(ratios):,.1f} to {max(ratios):,.1f}" if ratios else "(not measured)"
