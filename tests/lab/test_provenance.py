@@ -1,5 +1,9 @@
+import platform
+
+import numpy as np
 import torch
 
+from orthosparse.lab import provenance as provenance_module
 from orthosparse.lab.provenance import provenance
 
 
@@ -12,3 +16,14 @@ def test_a_row_from_a_processor_names_it_and_its_cores():
 def test_a_copy_without_its_history_can_be_told_its_commit(monkeypatch):
     monkeypatch.setenv("ORTHOSPARSE_COMMIT", "abc")
     assert provenance(torch.device("cpu"))["commit"] == "abc"
+
+
+def test_what_is_not_installed_has_no_version(monkeypatch):
+    monkeypatch.setattr(provenance_module, "_PACKAGES", ("torch", "numpy", "no-such-package"))
+    versions = provenance(torch.device("cpu"))["versions"]
+    assert versions == {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "no-such-package": None,
+    }

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-_PACKAGES = ("orthosparse", "torch", "numpy", "scipy", "lightning-fabric", "timm")
+_PACKAGES = ("orthosparse", "torch", "triton", "numpy", "scipy", "lightning-fabric", "lightning", "timm")
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
