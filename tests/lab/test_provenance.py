@@ -3,7 +3,6 @@ import platform
 import numpy as np
 import torch
 
-from orthosparse.lab import provenance as provenance_module
 from orthosparse.lab.provenance import provenance
 
 
@@ -19,7 +18,7 @@ def test_a_copy_without_its_history_can_be_told_its_commit(monkeypatch):
 
 
 def test_what_is_not_installed_has_no_version(monkeypatch):
-    monkeypatch.setattr(provenance_module, "_PACKAGES", ("torch", "numpy", "no-such-package"))
+    monkeypatch.setattr("orthosparse.lab.provenance._PACKAGES", ("torch", "numpy", "no-such-package"))
     versions = provenance(torch.device("cpu"))["versions"]
     assert versions == {
         "python": platform.python_version(),

@@ -22,10 +22,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 def interrupted(arguments, ready, cwd, program=("-m", "orthosparse.lab.cli"), number=signal.SIGINT):
-    """Start the program, press Ctrl-C once it is `ready`, and return the words it says to go on with.
-
-    Another signal does the same.
-    """
+    """Start the program, press Ctrl-C (or send another signal) once it is `ready`; return the words to go on with."""
     with subprocess.Popen(
         [sys.executable, *program, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

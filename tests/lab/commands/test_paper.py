@@ -64,7 +64,7 @@ def test_list_counts_rows_of_other_lengths_and_precisions(capsys):
     assert cli.main(["paper", "list"]) == 0
     (tiny,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("tiny"))
     assert "1/2" in tiny  # the one that is no training
-    assert "begun, 1 other rows" in tiny
+    assert "begun, 1 other row " in tiny
 
 
 def test_run_makes_rows_and_a_second_time_nothing(capsys):

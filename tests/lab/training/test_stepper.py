@@ -182,7 +182,7 @@ class TestOnAGpu:
 
     @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")  # fp64 is what is asked for
     @pytest.mark.parametrize("compiled", [False, True])
-    @pytest.mark.parametrize(("precision", "steps", "tolerance"), [("fp64", 5, 1e-6), ("bf16", 2, 0.02)])
+    @pytest.mark.parametrize(("precision", "steps", "tolerance"), [("fp64", 5, 1e-6), ("bf16", 3, 0.02)])
     def test_convolutions_with_masks_train_alike_in_a_graph(self, precision, steps, tolerance, compiled, generator):
         made_up = torch.randint(256, (600, 3, 32, 32), generator=generator, dtype=torch.uint8)
         split = Split(made_up, torch.randint(10, (600,), generator=generator), Normalisation((0.5,) * 3, (0.25,) * 3))
@@ -199,5 +199,6 @@ class TestOnAGpu:
                 stepper(images, labels)
             losses.append(stepper.verify()[0])
         # Later ones say nothing: what is rounded otherwise grows by a hundred a step, from 1e-6 to a percent in fp32.
-        first = [each[:steps] for each in losses]
+        # A compiled network rounds otherwise from its first step on.
+        first = [each[: steps - compiled] for each in losses]
         torch.testing.assert_close(*first, rtol=tolerance, atol=0)

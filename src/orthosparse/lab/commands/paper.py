@@ -72,7 +72,7 @@ def _print_list(found: list[dict[str, Any]]) -> None:
 
     table = Table("item", "pairs", "status", "title", box=None, pad_edge=False)
     for each in found:
-        more = f", {each['others']} other rows" * (each["others"] > 0)
+        more = f", {each['others']} other row{'s' * (each['others'] > 1)}" * (each["others"] > 0)
         table.add_row(each["item"], f"{each['done']}/{each['pairs']}", each["status"] + more, each["title"])
     console().print(table)
 

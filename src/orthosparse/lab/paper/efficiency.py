@@ -110,29 +110,22 @@ def _times(book: Book, title: str, places: Sequence[tuple[str, int, float]], smo
 def _ratios(book: Book, places: Sequence[tuple[int, float]], smoke: bool) -> list[str]:
     """Say how many times as long as EOI each method takes, at the least, and whether that holds everywhere."""
     said = []
-    for method, label in _METHODS.items():
-        whole: list[float] = []
-        cut: list[float] = []
-        for size, density in places if method != "eoi" else []:
+    for method, label in [(method, label) for method, label in _METHODS.items() if method != "eoi"]:
+        spans: dict[str, list[float]] = {"times as long as EOI": [], f"times as long at {_FEW} iterations": []}
+        whole, cut = spans.values()
+        for size, density in places:
             own = _value(book, "eoi", size, density, "seconds", smoke)
             other = _value(book, method, size, density, "seconds", smoke)
             if own and other:
                 (cut if _is_cut(method, size) else whole).append(fmean(other) / fmean(own))
         if found := whole + cut:
-            times = f"{_span(whole)} times as long as EOI" + (
-                f", {_span(cut)} times at {_FEW} iterations" if cut else ""
-            )
             count = sum(ratio > 1 for ratio in found)
-            said.append(
-                f"{label} takes {times}; longer in {count} of the {len(found)} measured places (of {len(places)})."
-            )
+            times = [f"{min(each):,.1f} to {max(each):,.1f} {words}" for words, each in spans.items() if each]
+            where = f"{count} of the {len(found)} measured places (of {len(places)})"
+            said.append(f"{label} takes {', '.join(times)}; longer in {where}.")
     return said
 
 
 def _is_cut(method: str, size: int) -> bool:
     """Whether a method was given a few of its iterations only."""
     return method in ("ai", "ai-plain") and size > _LARGE
-
-
-def _span(ratios: Sequence[float]) -> str:
-    return f"{min(ratios):,.1f} to {max(ratios):,.1f}" if ratios else "(not measured)"
