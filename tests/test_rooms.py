@@ -34,6 +34,26 @@ FLOORS = {
     "": 5,  # the package itself: the public names
     "lab": 6,
 }
+LAB_FLOORS = {
+    "seeds": -1,  # small and plain, for every room of the lab
+    "provenance": -1,
+    "threads": -1,
+    "warned": -1,
+    "paced": -1,
+    "models": 0,
+    "data": 0,
+    "rendering": 0,
+    "training": 1,
+    "experiments": 2,
+    "sweep": 3,
+    "spectra": 3,
+    "paper": 4,
+    "demo": 4,
+    "inspection": 4,
+    "bench": 4,
+    "commands": 5,
+    "cli": 6,  # the program, which imports its commands
+}
 LIBRARY_DEPENDENCIES = {"torch", "numpy", "scipy", "orthosparse"}
 FILES = sorted(ROOT.glob("orthosparse/**/*.py"))
 
@@ -103,6 +123,18 @@ def test_imports_go_down_the_floors(path):
             assert floor_of(other) < floor_of(room), (
                 f"{module} (floor {floor_of(room)}) imports {target} ({floor_of(other)})"
             )
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if "lab" in p.relative_to(ROOT).parts], ids=module_of)
+def test_rooms_of_the_lab_import_from_lower_floors(path):
+    module = module_of(path)
+    if module == "orthosparse.lab":
+        return
+    room = module.split(".")[2]
+    for name in imports_of(path):
+        target = resolve(name)
+        if target.startswith("orthosparse.lab.") and (other := target.split(".")[2]) != room:
+            assert LAB_FLOORS[other] < LAB_FLOORS[room], f"{module} ({LAB_FLOORS[room]}) imports {target}"
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if "lab" not in p.relative_to(ROOT).parts], ids=module_of)

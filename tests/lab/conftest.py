@@ -1,6 +1,7 @@
 """What tests of the lab share; puts this folder on the path, so that processes which they start find `sweep_toys`."""
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from orthosparse.lab.data import DATA
 @pytest.fixture
 def toys(tmp_path, monkeypatch):
     """The toy experiments, their log in a folder of the test's own, importable in other processes."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     assert str(Path(__file__).parent) in sys.path
     return sweep_toys.Toys(tmp_path / "started.log")
 

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from orthosparse.lab.engines import ENGINES
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.pairs import Pair
-from orthosparse.lab.results import Store
-from orthosparse.lab.runner import run
+from orthosparse.lab.sweep.engines import ENGINES
+from orthosparse.lab.sweep.pairs import Pair
+from orthosparse.lab.sweep.runner import run
+from orthosparse.lab.sweep.store import Store
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ import pytest
 
 from orthosparse.lab import cli
 from orthosparse.lab.data.sources import SOURCES, Download, Source
-from orthosparse.lab.results import Store
+from orthosparse.lab.sweep.store import Store
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

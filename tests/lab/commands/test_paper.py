@@ -9,7 +9,7 @@ import pytest
 from orthosparse.lab import cli
 from orthosparse.lab.experiments import ExpectedDensity, MaskPicture, Training
 from orthosparse.lab.paper import family
-from orthosparse.lab.results import Store
+from orthosparse.lab.sweep.store import Store
 
 
 def item(title, seeds, full):

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from orthosparse.lab import cli
-from orthosparse.lab.results import Store
+from orthosparse.lab.sweep.store import Store
 
 SMALL = "--data digits --depth 8 --width 16 --density 0.3 --epochs 1 --lr 0.05 --batch 100 --device cpu"
 STARTS = ["--start", "erk/base", "--start", "erk/ai,iterations=20", "--start", "erk/eoi", "--start", "dense"]

@@ -4,7 +4,7 @@ import pytest
 
 from orthosparse.lab import cli
 from orthosparse.lab.paper import ITEMS
-from orthosparse.lab.results import Store
+from orthosparse.lab.sweep.store import Store
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,11 @@ import pytest
 from lab.paper.rows import row_of
 from orthosparse.lab.commands._sweep import pairs_of
 from orthosparse.lab.experiments import Training
+from orthosparse.lab.experiments.selection import selected
 from orthosparse.lab.paper import ITEMS, frontpage
 from orthosparse.lab.paper._book import family
 from orthosparse.lab.paper._command import command_of
-from orthosparse.lab.results import Store
-from orthosparse.lab.selection import selected
+from orthosparse.lab.sweep.store import Store
 
 BASE = Training("resnet32", "cifar10", 0.1, "erk", "base")
 EOI = Training("resnet32", "cifar10", 0.1, "erk", "eoi")

@@ -12,7 +12,7 @@ TABLES = {
     "dense_init": ("lab/models/dense.py", "DENSE_INITS"),
     "distribution": ("distributions/__init__.py", "DISTRIBUTIONS"),
     "dynamic": ("lab/training/config.py", "DYNAMICS"),
-    "engine": ("lab/engines/__init__.py", "ENGINES"),
+    "engine": ("lab/sweep/engines/__init__.py", "ENGINES"),
     "floor": ("sparsify.py", "FLOORS"),
     "format": ("lab/paper/report.py", "FORMATS"),
     "item": ("lab/paper/__init__.py", "ITEMS"),

@@ -13,7 +13,7 @@ def pairs_of(item: Any, seeds: list[int] | None, *, smoke: bool, **changes: Any)
     Args:
         changes: fields of the recipe (epochs, precision) that every training gets; None leaves each its own.
     """
-    from orthosparse.lab.pairs import Pair
+    from orthosparse.lab.sweep.pairs import Pair
 
     asked = {name: value for name, value in changes.items() if value is not None}
     experiments = [_changed(each, asked) for each in item.experiments(smoke=smoke)]
@@ -49,7 +49,7 @@ def _changed(experiment: Any, asked: dict[str, Any]) -> Any:
 
 def only_those(pairs: list[Any], filters: list[str]) -> list[Any]:
     """Return the pairs whose experiments pass the filters."""
-    from orthosparse.lab.selection import selected
+    from orthosparse.lab.experiments.selection import selected
 
     passing = set(selected(list(dict.fromkeys(pair.experiment for pair in pairs)), filters))
     return [pair for pair in pairs if pair.experiment in passing]
@@ -57,8 +57,8 @@ def only_those(pairs: list[Any], filters: list[str]) -> list[Any]:
 
 def budget_of(text: str, store: Any, device: str) -> Any:
     """Return the budget that a text like ``25m`` names, with what the rows of this device tell of times."""
-    from orthosparse.lab.pairs import origin
-    from orthosparse.lab.runner import Budget, Estimates, seconds_of
+    from orthosparse.lab.sweep.pairs import origin
+    from orthosparse.lab.sweep.runner import Budget, Estimates, seconds_of
 
     seconds, estimates = seconds_of(text), Estimates()
     estimates.learn(store.rows(), origin(device)["device"])

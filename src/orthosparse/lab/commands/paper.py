@@ -41,7 +41,7 @@ def list_(store: Stored = _STORE, json: Json = False) -> None:
       orthosparse paper list --json
     """
     from orthosparse.lab.paper import ITEMS
-    from orthosparse.lab.results import Store
+    from orthosparse.lab.sweep.store import Store
 
     names = Store(store).names() if store.exists() else set()
     found = [_status(name, item, names) for name, item in ITEMS.items()]
@@ -125,13 +125,13 @@ def run(
     """
     from functools import partial
 
-    from orthosparse.lab.engines import ENGINES
     from orthosparse.lab.experiments import resolved
-    from orthosparse.lab.pairs import perform, perform_together
     from orthosparse.lab.paper import ITEMS
-    from orthosparse.lab.results import Store
-    from orthosparse.lab.runner import Display, Together
-    from orthosparse.lab.runner import run as sweep
+    from orthosparse.lab.sweep.engines import ENGINES
+    from orthosparse.lab.sweep.pairs import perform, perform_together
+    from orthosparse.lab.sweep.runner import Display, Together
+    from orthosparse.lab.sweep.runner import run as sweep
+    from orthosparse.lab.sweep.store import Store
     from orthosparse.registry import lookup
 
     chosen = [lookup(ITEMS, item, "item") for item in items]
@@ -172,7 +172,7 @@ def report(
       orthosparse paper report --out tables.tex --format tex
     """
     from orthosparse.lab.paper.report import write_report
-    from orthosparse.lab.results import Store
+    from orthosparse.lab.sweep.store import Store
 
     if not store.exists():
         raise FileNotFoundError(f"store: {store} is not there; `orthosparse paper run` or `paper merge` makes it")
@@ -205,7 +205,7 @@ def merge(
     """
     from dataclasses import asdict
 
-    from orthosparse.lab.results import Store
+    from orthosparse.lab.sweep.store import Store
 
     kept = Store(store)
     folders = [_RESULTS] if files is None else [place for place in files if place.is_dir()]

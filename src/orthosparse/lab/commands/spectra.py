@@ -34,13 +34,13 @@ def spectra(
     from functools import partial
 
     from orthosparse.lab.data import load
-    from orthosparse.lab.engines import ENGINES
-    from orthosparse.lab.pairs import Pair, perform
-    from orthosparse.lab.results import Store
-    from orthosparse.lab.runner import Display
-    from orthosparse.lab.runner import run as sweep
     from orthosparse.lab.spectra import experiments
     from orthosparse.lab.spectra.figure import render
+    from orthosparse.lab.sweep.engines import ENGINES
+    from orthosparse.lab.sweep.pairs import Pair, perform
+    from orthosparse.lab.sweep.runner import Display
+    from orthosparse.lab.sweep.runner import run as sweep
+    from orthosparse.lab.sweep.store import Store
     from orthosparse.lab.threads import one_thread
 
     check_at_least(1, limit=limit)

@@ -8,7 +8,7 @@ from types import ModuleType
 from orthosparse.lab.paper._book import Row, Way, family, way_of
 from orthosparse.lab.paper._rendered import Rendered
 from orthosparse.lab.paper._words import seconds_text
-from orthosparse.lab.results import together_of
+from orthosparse.lab.sweep.store import together_of
 
 
 @dataclass(frozen=True)

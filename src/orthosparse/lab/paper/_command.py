@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.experiments.selection import NONE, fields_of, selected
 from orthosparse.lab.paper._book import Row, Way, family
-from orthosparse.lab.results import together_of
-from orthosparse.lab.selection import NONE, fields_of, selected
+from orthosparse.lab.sweep.store import together_of
 
 # Fields by which people think of an experiment come first.
 _ORDER = ("model", "data", "activation", "density", "distribution", "scheme", "dynamic", "dense_init", "method", "size")

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from orthosparse.lab._results_text import read_text
 from orthosparse.lab.paper import ITEMS
 from orthosparse.lab.paper._book import Row
 from orthosparse.lab.paper._chapters import chapters_of
 from orthosparse.lab.paper._command import command_of
 from orthosparse.lab.paper._headlines import fresh
 from orthosparse.lab.paper._words import seconds_text
-from orthosparse.lab.results import together_of
+from orthosparse.lab.sweep.store import together_of
+from orthosparse.lab.sweep.text import read_text
 
 BEGIN, END = "<!-- begin: make readme-table -->", "<!-- end: make readme-table -->"
 _SHORT = 0.05  # seconds; less would read as none

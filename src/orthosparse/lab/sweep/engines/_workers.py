@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from orthosparse.lab.engines._outcome import Outcome, Perform, attempt
-from orthosparse.lab.pairs import Pair
+from orthosparse.lab.sweep.engines._outcome import Outcome, Perform, attempt
+from orthosparse.lab.sweep.pairs import Pair
 
 # A fresh interpreter, not a copy of this one: CUDA and threads do not survive a fork.
 _SPAWN = multiprocessing.get_context("spawn")

@@ -13,9 +13,9 @@ pair ends that pair alone. Closing the iterator ends the work.
 
 from collections.abc import Callable, Generator
 
-from orthosparse.lab.engines._outcome import Outcome, Perform, Report
-from orthosparse.lab.engines.local import local
-from orthosparse.lab.engines.ray import ray
+from orthosparse.lab.sweep.engines._outcome import Outcome, Perform, Report
+from orthosparse.lab.sweep.engines.local import local
+from orthosparse.lab.sweep.engines.ray import ray
 
 __all__ = ["ENGINES", "Outcome", "Perform", "Report"]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from orthosparse.lab.experiments import ExpectedDensity, Experiment, MaskPicture, Training
-from orthosparse.lab.pairs import Pair, perform
+from orthosparse.lab.sweep.pairs import Pair, perform
 
 
 @dataclass(frozen=True, eq=False)

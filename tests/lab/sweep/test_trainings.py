@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from orthosparse.lab._results_text import read_text
-from orthosparse.lab._results_trainings import row_of
 from orthosparse.lab.experiments.training import Training
+from orthosparse.lab.sweep.text import read_text
+from orthosparse.lab.sweep.trainings import row_of
 
-COMMITTED = Path(__file__).parents[2] / "results" / "train_resnet32_cifar10.jsonl"
+COMMITTED = Path(__file__).parents[3] / "results" / "train_resnet32_cifar10.jsonl"
 LINES = [json.loads(line) for line in COMMITTED.read_text().splitlines()]
 
 

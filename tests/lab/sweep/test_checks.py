@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 from sweep_toys import row_of
 
-from orthosparse.lab._results_check import problem_of
-from orthosparse.lab._results_text import read_text
 from orthosparse.lab.experiments import MaskPicture
-from orthosparse.lab.pairs import Pair
+from orthosparse.lab.sweep.checks import problem_of
+from orthosparse.lab.sweep.pairs import Pair
+from orthosparse.lab.sweep.text import read_text
 
-RESULTS = sorted((Path(__file__).parents[2] / "results").glob("*.jsonl"))
+RESULTS = sorted((Path(__file__).parents[3] / "results").glob("*.jsonl"))
 PICTURE = row_of(Pair(MaskPicture("sao", 8), 1))
 
 

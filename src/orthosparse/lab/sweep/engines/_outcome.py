@@ -4,9 +4,9 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orthosparse.lab.bundles import Bundle
 from orthosparse.lab.experiments import Progress
-from orthosparse.lab.pairs import Pair, Row
+from orthosparse.lab.sweep.bundles import Bundle
+from orthosparse.lab.sweep.pairs import Pair, Row
 
 Perform = Callable[[Pair, Progress | None], Row]
 Report = Callable[[Pair, float, str], None]

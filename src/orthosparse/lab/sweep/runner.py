@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
-from orthosparse.lab._runner_budget import Budget, Estimates, seconds_of
-from orthosparse.lab._runner_display import Display, Silent
-from orthosparse.lab.bundles import Bundle, Together, begin, bundled
-from orthosparse.lab.engines import Outcome, Perform
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.pairs import Pair
-from orthosparse.lab.results import EXPIRY, Owner, Store, together_of
+from orthosparse.lab.sweep.budget import Budget, Estimates, seconds_of
+from orthosparse.lab.sweep.bundles import Bundle, Together, begin, bundled
+from orthosparse.lab.sweep.display import Display, Silent
+from orthosparse.lab.sweep.engines import Outcome, Perform
+from orthosparse.lab.sweep.pairs import Pair
+from orthosparse.lab.sweep.store import EXPIRY, Owner, Store, together_of
 
 __all__ = ["Budget", "Display", "Estimates", "Silent", "Summary", "Together", "ordered", "run", "seconds_of"]
 

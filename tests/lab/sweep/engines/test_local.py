@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 import sweep_toys
 
-from orthosparse.lab.engines import ENGINES
-from orthosparse.lab.engines._workers import Workers
+from orthosparse.lab.sweep.engines import ENGINES
+from orthosparse.lab.sweep.engines._workers import Workers
 
 local = ENGINES["local"]
 
@@ -51,7 +51,7 @@ def test_processes_work_side_by_side_report_and_go_on_when_one_is_killed(toys):
 
 
 def test_a_pair_that_kills_its_process_again_and_again_is_given_up(toys, monkeypatch):
-    monkeypatch.setattr(sys.modules["orthosparse.lab.engines.local"], "RETRIES", 1)
+    monkeypatch.setattr(sys.modules["orthosparse.lab.sweep.engines.local"], "RETRIES", 1)
     (outcome,) = local([toys.pair("a", deadly=True)], sweep_toys.perform, report=quiet, jobs=2)
     assert (outcome.row, outcome.error) == (None, "RuntimeError: its process died 2 times")
     assert len({pid for _, _, pid in toys.starts()}) == 2
@@ -91,7 +91,7 @@ def test_a_cluster_s_options_are_refused(toys):
 
 RUNNER = """
 import sys
-from orthosparse.lab.engines import ENGINES
+from orthosparse.lab.sweep.engines import ENGINES
 import sweep_toys
 toys = sweep_toys.Toys(sys.argv[1])
 try:

@@ -2,7 +2,7 @@
 
 The store is one SQLite file in WAL mode, so that writers on one machine never block readers and a killed one leaves
 whole transactions only. It must not lie on a network file system, where WAL does not work. Text files of rows (see
-`_results_text`) travel between stores.
+`text`) travel between stores.
 """
 
 import json
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orthosparse.lab._results_check import problem_of
-from orthosparse.lab._results_owner import Owner
-from orthosparse.lab._results_text import read_text, write_text
+from orthosparse.lab.sweep.checks import problem_of
+from orthosparse.lab.sweep.owner import Owner
+from orthosparse.lab.sweep.text import read_text, write_text
 
 __all__ = ["EXPIRY", "Merge", "Owner", "Store", "together_of"]
 

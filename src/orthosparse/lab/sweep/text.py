@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from orthosparse.lab._results_check import problem_of
-from orthosparse.lab._results_trainings import is_training, row_of
+from orthosparse.lab.sweep.checks import problem_of
+from orthosparse.lab.sweep.trainings import is_training, row_of
 
 _HEADER = "orthosparse_results"
 _VERSION = 1

@@ -5,10 +5,10 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from orthosparse.lab.engines._cluster import connected
-from orthosparse.lab.engines._ending import one_interrupt
-from orthosparse.lab.engines._outcome import Outcome, Perform, Report, attempt
-from orthosparse.lab.pairs import Pair
+from orthosparse.lab.sweep.engines._cluster import connected
+from orthosparse.lab.sweep.engines._ending import one_interrupt
+from orthosparse.lab.sweep.engines._outcome import Outcome, Perform, Report, attempt
+from orthosparse.lab.sweep.pairs import Pair
 
 RETRIES = 2
 _LOOK = 0.5  # seconds between two looks at the board

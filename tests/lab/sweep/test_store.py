@@ -8,7 +8,7 @@ import sys
 import pytest
 from sweep_toys import row_of
 
-from orthosparse.lab.results import Owner, Store
+from orthosparse.lab.sweep.store import Owner, Store
 
 ELSEWHERE = Owner("another-machine", 1, "a")
 
@@ -117,7 +117,7 @@ def test_the_claim_of_a_process_that_is_gone_is_void_at_once(store):
 
 WRITER = """
 import sys
-from orthosparse.lab.results import Store
+from orthosparse.lab.sweep.store import Store
 from sweep_toys import Toys, row_of
 store, toys = Store(sys.argv[1]), Toys(sys.argv[1] + ".log")
 for seed in range(100_000):

@@ -5,9 +5,9 @@ In a log a line a minute says how far what is running has come.
 
 from typing import Any
 
-from orthosparse.lab.engines import Outcome
 from orthosparse.lab.paced import Paced
-from orthosparse.lab.pairs import Pair
+from orthosparse.lab.sweep.engines import Outcome
+from orthosparse.lab.sweep.pairs import Pair
 
 
 class Silent:

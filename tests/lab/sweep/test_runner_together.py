@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from orthosparse.lab.engines import ENGINES
 from orthosparse.lab.experiments import MaskPicture, Training
-from orthosparse.lab.pairs import Pair, perform, perform_together
-from orthosparse.lab.results import Owner, Store
-from orthosparse.lab.runner import Budget, Estimates, Together, run
+from orthosparse.lab.sweep.engines import ENGINES
+from orthosparse.lab.sweep.pairs import Pair, perform, perform_together
+from orthosparse.lab.sweep.runner import Budget, Estimates, Together, run
+from orthosparse.lab.sweep.store import Owner, Store
 
 LOCAL = ENGINES["local"]
 
@@ -173,10 +173,10 @@ PROGRAM = """
 import sys
 from functools import partial
 import torch
-from orthosparse.lab.engines import ENGINES
-from orthosparse.lab.pairs import perform, perform_together
-from orthosparse.lab.results import Store
-from orthosparse.lab.runner import Together, run
+from orthosparse.lab.sweep.engines import ENGINES
+from orthosparse.lab.sweep.pairs import perform, perform_together
+from orthosparse.lab.sweep.store import Store
+from orthosparse.lab.sweep.runner import Together, run
 from orthosparse.lab.training.ensemble import run as running
 torch.set_num_threads(1)
 saving = running.Saving

@@ -3,11 +3,11 @@
 from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 
-from orthosparse.lab.bundles import Bundle
-from orthosparse.lab.engines._ending import one_interrupt
-from orthosparse.lab.engines._outcome import Outcome, Perform, Report, attempt, attempt_together
-from orthosparse.lab.engines._workers import Workers
-from orthosparse.lab.pairs import Pair
+from orthosparse.lab.sweep.bundles import Bundle
+from orthosparse.lab.sweep.engines._ending import one_interrupt
+from orthosparse.lab.sweep.engines._outcome import Outcome, Perform, Report, attempt, attempt_together
+from orthosparse.lab.sweep.engines._workers import Workers
+from orthosparse.lab.sweep.pairs import Pair
 
 RETRIES = 2
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orthosparse.lab.experiments import Progress, experiment_of, group_of
-from orthosparse.lab.pairs import Pair, Row, together_folder
+from orthosparse.lab.sweep.pairs import Pair, Row, together_folder
 
 PerformTogether = Callable[[Sequence[Pair], Progress | None], list[Row | Exception]]
 _MEMBERS = "members.json"

@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 import sweep_toys
 
-from orthosparse.lab.engines import ENGINES, _cluster
-from orthosparse.lab.engines.ray import _shares
-from orthosparse.lab.results import Store
-from orthosparse.lab.runner import run
+from orthosparse.lab.sweep.engines import ENGINES, _cluster
+from orthosparse.lab.sweep.engines.ray import _shares
+from orthosparse.lab.sweep.runner import run
+from orthosparse.lab.sweep.store import Store
 
 ray = pytest.importorskip("ray")
 

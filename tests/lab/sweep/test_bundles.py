@@ -1,9 +1,9 @@
 import pytest
 
-from orthosparse.lab.bundles import Bundle, Together, begin, bundled
 from orthosparse.lab.experiments import MaskPicture, Training
-from orthosparse.lab.pairs import Pair
 from orthosparse.lab.paper import ITEMS
+from orthosparse.lab.sweep.bundles import Bundle, Together, begin, bundled
+from orthosparse.lab.sweep.pairs import Pair
 
 
 def perform(pairs, progress):

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import Any
 
-from orthosparse.lab._results_check import problem_of
 from orthosparse.lab.experiments import Experiment, experiment_of
-from orthosparse.lab.results import together_of
+from orthosparse.lab.sweep.checks import problem_of
+from orthosparse.lab.sweep.store import together_of
 
 _UNITS = {"h": 3600, "m": 60, "s": 1}
 

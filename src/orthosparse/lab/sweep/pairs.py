@@ -10,8 +10,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from orthosparse.lab._results_check import SEEDS
 from orthosparse.lab.experiments import Experiment, Progress, Training, run_together
+from orthosparse.lab.sweep.checks import SEEDS
 from orthosparse.lab.warned import warned
 
 Row = dict[str, Any]

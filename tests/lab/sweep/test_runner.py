@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import sweep_toys
 
-from orthosparse.lab.engines import ENGINES
 from orthosparse.lab.experiments import MaskPicture
-from orthosparse.lab.pairs import Pair
-from orthosparse.lab.results import Owner, Store
-from orthosparse.lab.runner import Budget, Display, Estimates, ordered, run, seconds_of
+from orthosparse.lab.sweep.engines import ENGINES
+from orthosparse.lab.sweep.pairs import Pair
+from orthosparse.lab.sweep.runner import Budget, Display, Estimates, ordered, run, seconds_of
+from orthosparse.lab.sweep.store import Owner, Store
 
 LOCAL = ENGINES["local"]
 PROGRAM = Path(sweep_toys.__file__)

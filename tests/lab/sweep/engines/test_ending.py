@@ -3,8 +3,8 @@ import threading
 
 import pytest
 
-from orthosparse.lab.engines import _ending
-from orthosparse.lab.engines._ending import one_interrupt
+from orthosparse.lab.sweep.engines import _ending
+from orthosparse.lab.sweep.engines._ending import one_interrupt
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

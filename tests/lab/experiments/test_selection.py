@@ -1,7 +1,7 @@
 import pytest
 
 from orthosparse.lab.experiments import Efficiency, ExpectedDensity, Training
-from orthosparse.lab.selection import fields_of, selected
+from orthosparse.lab.experiments.selection import fields_of, selected
 
 SPARSE = [
     Training(model, "cifar10", 0.1, distribution, scheme, options={"iterations": 20} if scheme == "ai" else {})
