@@ -11,9 +11,9 @@ UNIX_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-pthread"]
 setup(
     ext_modules=[
         Extension(
-            "orthosparse._givens",
-            ["src/orthosparse/_givens.cpp"],
-            depends=sorted(str(path) for path in Path("src/orthosparse/_kernel").glob("*.hpp")),
+            "orthosparse.givens._kernel",
+            ["src/orthosparse/givens/kernel.cpp"],
+            depends=sorted(str(path) for path in Path("src/orthosparse/givens/kernel").glob("*.hpp")),
             extra_compile_args=["/std:c++17", "/O2", "/fp:precise"] if sys.platform == "win32" else UNIX_FLAGS,
             extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],

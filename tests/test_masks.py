@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthosparse.masks import counts_of, cut, densities_of, density_of, draw, overlap, resize
+from orthosparse.masks import counts_of, densities_of, density_of, draw, overlap, resize, top_k
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.floats(0, 1), st.integers(0, 2**32))
@@ -56,19 +56,19 @@ def test_cut_keeps_the_largest_and_of_equal_ones_the_first(rows, data):
     count = data.draw(st.integers(0, len(flat)))
     order = sorted(range(len(flat)), key=lambda i: (-flat[i], i))[:count]
     expected = [i in order for i in range(len(flat))]
-    assert torch.cat([*cut(scores, count).values()]).tolist() == expected
+    assert torch.cat([*top_k(scores, count).values()]).tolist() == expected
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_cut_names_the_layer_whose_scores_are_not_finite(bad):
     with pytest.raises(ValueError, match="layer 'fc2' has NaN or infinite"):
-        cut({"fc1": torch.ones(3), "fc2": torch.tensor([1.0, bad])}, 2)
+        top_k({"fc1": torch.ones(3), "fc2": torch.tensor([1.0, bad])}, 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_cut_reads_scores_of_any_precision_alike(dtype):
     scores = {"a": torch.tensor([[4.0, 1.0], [2.0, 2.0]], dtype=dtype), "b": torch.tensor([2.0, 8.0], dtype=dtype)}
-    kept = cut(scores, 4)
+    kept = top_k(scores, 4)
     assert kept["a"].tolist() == [[True, False], [True, True]]
     assert kept["b"].tolist() == [False, True]
 

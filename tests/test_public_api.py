@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import orthosparse
-from orthosparse import _givens_task, _init_counts, _init_delta, choices, givens, init, isometry
+from orthosparse import choices, counts, givens, init, isometry
 from orthosparse.dynamic import rewirer
-from orthosparse.sparsify import FLOORS
+from orthosparse.givens import task
+from orthosparse.init import delta
 
 NAMES = {
     "DISTRIBUTIONS", "SCHEMES", "Layer", "Report", "Rewirer", "bake", "densities_of", "export_prune_masks",
@@ -44,7 +45,7 @@ def test_what_type_checkers_see_is_what_there_is():
 
 @pytest.mark.parametrize(
     "first",
-    ["import orthosparse.sparsify", "from orthosparse.sparsify import FLOORS", "from orthosparse import sparsify"],
+    ["import orthosparse.front_door", "from orthosparse.front_door import FLOORS", "from orthosparse import sparsify"],
 )
 def test_sparsify_is_the_function_whatever_was_imported_first(first):
     code = f"{first}\nimport orthosparse, inspect\nassert inspect.isfunction(orthosparse.sparsify)"
@@ -66,12 +67,12 @@ def test_importing_the_package_alone_imports_no_torch():
     [
         (choices.DistributionName, orthosparse.DISTRIBUTIONS),
         (choices.SchemeName, orthosparse.SCHEMES),
-        (choices.FloorName, FLOORS),
+        (choices.FloorName, counts.FLOORS),
         (choices.GrowthName, rewirer.GROWTH),
-        (choices.StopName, _givens_task.STOPS),
-        (choices.StartName, _givens_task.STARTS),
-        (choices.InitFloorName, _init_counts._FLOORS),
-        (choices.TapName, _init_delta._TAPS),
+        (choices.StopName, task.STOPS),
+        (choices.StartName, task.STARTS),
+        (choices.TensorFloorName, counts.TENSOR_FLOORS),
+        (choices.TapName, delta._TAPS),
     ],
 )
 def test_the_words_that_editors_offer_are_those_of_the_tables(words, table):

@@ -1,7 +1,7 @@
 import pytest
 from torch import nn
 
-from orthosparse.selection import Selection, fits
+from orthosparse.selection import Selection, matches_pattern
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def test_what_is_no_selector_is_an_error(model):
 
 
 def test_brackets_in_a_name_are_a_glob_only_when_they_do_not_match_literally():
-    assert fits("a[0]", "a[0]")
-    assert fits("a[0]", "a0")
+    assert matches_pattern("a[0]", "a[0]")
+    assert matches_pattern("a[0]", "a0")
 
 
 def test_only_a_plain_string_names_a_tensor_or_a_module_around_it():

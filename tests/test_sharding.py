@@ -28,7 +28,7 @@ def test_plain_tensors_are_their_own_whole(generator):
     whole = torch.randn(3, 4, generator=generator)
     assert not sharding.is_sharded(whole)
     assert sharding.shard_like(whole, whole) is whole
-    assert torch.equal(sharding.whole_of(whole), whole)
+    assert torch.equal(sharding.full_tensor(whole), whole)
     assert sharding.compute_device(whole) == torch.device("cpu")
 
 
@@ -48,12 +48,12 @@ def test_sharded_tensors_are_read_written_and_masked_as_the_whole(mesh, generato
     mask = torch.rand(3, 4, generator=generator) < 0.5
     parameter = nn.Parameter(sharded(whole, mesh))
     assert sharding.is_sharded(parameter)
-    assert torch.equal(sharding.whole_of(parameter), whole)
+    assert torch.equal(sharding.full_tensor(parameter), whole)
     assert sharding.compute_device(parameter) == torch.device("cpu")
     sharding.zero_off_(parameter, mask)
-    assert torch.equal(sharding.whole_of(parameter), torch.where(mask, whole, 0))
+    assert torch.equal(sharding.full_tensor(parameter), torch.where(mask, whole, 0))
     sharding.write_(parameter, 2 * whole.double())
-    assert torch.equal(sharding.whole_of(parameter), 2 * whole)
+    assert torch.equal(sharding.full_tensor(parameter), 2 * whole)
     laid = sharding.shard_like(mask, parameter)
     assert torch.equal(laid.full_tensor(), mask)
     assert sharding.shard_like(laid, parameter) is laid
@@ -77,7 +77,7 @@ def test_fsdp_gathers_into_the_place_that_was_handed_over(mesh):
     assert not sharding.is_managed_elsewhere(model, place, parameter)
     assert sharding.is_managed_elsewhere(model[0], place, parameter)
     other.register_parameter("moved", parameter)
-    sharding.hand_over(model, place, (other, "moved"))
+    sharding.move_fsdp_parameter(model, place, (other, "moved"))
     assert sharding.is_managed_elsewhere(model, place, parameter)
     model.unshard()
     assert sharding.is_sharded(model[0].weight)

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from contracts.ranks import on_two_ranks
 from orthosparse import masking
-from orthosparse.layers import leaf
+from orthosparse.parametrized import leaf
 
 STEPS = 5
 OPTIMIZERS = {
@@ -151,7 +151,7 @@ def test_accumulated_gradients_give_the_weights_of_the_whole_batch(name):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_deep_copy_trains_alone_and_its_averages_are_those_of_its_weights(name):
     model = sparse()
-    untouched = {key: value.clone() for key, value in model.state_dict().items()}
+    before = {key: value.clone() for key, value in model.state_dict().items()}
     twin = copy.deepcopy(model)
     ema = AveragedModel(twin, multi_avg_fn=get_ema_multi_avg_fn(0.5), use_buffers=True)
     swa = AveragedModel(twin)
@@ -164,7 +164,7 @@ def test_a_deep_copy_trains_alone_and_its_averages_are_those_of_its_weights(name
         ema.update_parameters(twin)
         swa.update_parameters(twin)
         seen.append(twin[3].weight.detach().clone())
-    assert_weights(model.state_dict(), untouched)
+    assert_weights(model.state_dict(), before)
     assert_weights(twin.state_dict(), by_hand(name), **CLOSE)
     halves = seen[0]
     for weight in seen[1:]:

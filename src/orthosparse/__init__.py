@@ -1,21 +1,25 @@
 """Sparse training that starts exactly orthogonal."""
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers see
     from orthosparse import givens, init, isometry
     from orthosparse.distributions import DISTRIBUTIONS
     from orthosparse.dynamic import Rewirer
+    from orthosparse.front_door import sparsify
     from orthosparse.layers import Layer, find_layers
-    from orthosparse.masking import bake, load_sparse, masks_of, replace_masks
+    from orthosparse.masking import (
+        bake,
+        export_prune_masks,
+        import_prune_masks,
+        load_sparse,
+        masks_of,
+        replace_masks,
+    )
     from orthosparse.masks import densities_of, overlap
-    from orthosparse.pruning import export_prune_masks, import_prune_masks
     from orthosparse.report import Report
     from orthosparse.schemes import SCHEMES
-    from orthosparse.sparsify import sparsify
 
 __all__ = [
     "DISTRIBUTIONS",
@@ -48,14 +52,14 @@ _HOMES = {
     "Rewirer": "dynamic",
     "bake": "masking",
     "densities_of": "masks",
-    "export_prune_masks": "pruning",
+    "export_prune_masks": "masking",
     "find_layers": "layers",
-    "import_prune_masks": "pruning",
+    "import_prune_masks": "masking",
     "load_sparse": "masking",
     "masks_of": "masking",
     "overlap": "masks",
     "replace_masks": "masking",
-    "sparsify": "sparsify",
+    "sparsify": "front_door",
 }
 
 
@@ -69,14 +73,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """This package as a module: importing the file `sparsify` does not hide the function of that name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        hides = name == "sparsify" and isinstance(value, ModuleType)
-        super().__setattr__(name, value.sparsify if hides else value)
-
-
-sys.modules[__name__].__class__ = _Package

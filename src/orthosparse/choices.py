@@ -9,10 +9,10 @@ BackendName: TypeAlias = Literal["auto", "kernel", "python"]
 DistributionName: TypeAlias = Literal[
     "dense_ends", "er", "erk", "grasp", "magnitude", "snip", "snip_iterative", "synflow", "uniform"
 ]
-FloorName: TypeAlias = Literal["raise", "partial", "error"]
+FloorName: TypeAlias = Literal["raise", "partial", "minimal", "error"]
 GrowthName: TypeAlias = Literal["gradient", "random", "momentum"]
-InitFloorName: TypeAlias = Literal["error", "partial", "minimal"]
 SchemeName: TypeAlias = Literal["ai", "base", "eoi", "sao"]
 StartName: TypeAlias = Literal["identity", "permuted"]
 StopName: TypeAlias = Literal["exact", "closest", "first"]
 TapName: TypeAlias = Literal["center", "random"]
+TensorFloorName: TypeAlias = Literal["partial", "minimal", "error"]

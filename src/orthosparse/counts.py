@@ -3,32 +3,18 @@
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from numbers import Real
 
+from orthosparse.checks import check_density
 from orthosparse.mappings import Counts
 
-
-def check_density(density: float, name: str = "density") -> float:
-    """Return `density` as a float.
-
-    Raises:
-        TypeError: it is not a real number (a bool is not one).
-        ValueError: it is NaN or outside [0, 1].
-
-    Example:
-        >>> check_density(1)
-        1.0
-        >>> check_density(1.5)
-        Traceback (most recent call last):
-        ...
-        ValueError: density: expected a number in [0, 1]; got 1.5
-    """
-    value: object = density
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name}: expected a number in [0, 1]; got {density!r} ({type(density).__name__})")
-    if not 0 <= density <= 1:  # false for NaN too
-        raise ValueError(f"{name}: expected a number in [0, 1]; got {density!r}")
-    return float(density)
+FLOORS = {
+    "raise": "take the missing entries from the other layers, the total kept",
+    "partial": "keep the count: a partial isometry",
+    "minimal": "as many as orthogonality needs, more than asked",
+    "error": "refuse",
+}
+# What a single tensor, which has no other layers to take entries from, can do.
+TENSOR_FLOORS = {name: what for name, what in FLOORS.items() if name != "raise"}
 
 
 def count_of(density: float, size: int) -> int:

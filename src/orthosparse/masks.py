@@ -1,4 +1,4 @@
-"""Masks arithmetic: draw at random, cut from scores, resize, read densities, compare."""
+"""Masks arithmetic: draw at random, take the largest scores, resize, read densities, compare."""
 
 from collections.abc import Mapping, Sequence
 
@@ -56,14 +56,14 @@ def _others(flat: npt.NDArray[np.bool_], value: bool) -> int:
     return flat.size - ones if value else ones
 
 
-def cut(scores: Scores, count: int) -> Masks:
+def top_k(scores: Scores, count: int) -> Masks:
     """Return the masks of the `count` largest scores over all layers together; of equal ones the first are kept.
 
     Raises:
         ValueError: a score is not finite (the layer is named), or `count` is not in [0, number of scores].
 
     Example:
-        >>> cut({"a": torch.tensor([3.0, 1.0]), "b": torch.tensor([1.0, 2.0])}, 3)
+        >>> top_k({"a": torch.tensor([3.0, 1.0]), "b": torch.tensor([1.0, 2.0])}, 3)
         {'a': tensor([True, True]), 'b': tensor([False,  True])}
     """
     for name, score in scores.items():

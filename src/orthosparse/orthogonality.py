@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from orthosparse._orthogonality_tensors import blocks_of, check_gain, check_readable
+from orthosparse.checks import check_gain, check_groups, check_readable
 
 # Rounding of a long chain of float64 operations: measured scores are 1e-14 for rotations (300 rows), 1e-13 for dense
 # kernels (512 channels, five QRs), and grow about like the side.
@@ -51,7 +51,7 @@ def orthogonality_score(
         raise ValueError("gain: expected a number other than 0; got 0")
     if dtype not in (torch.float32, torch.float64):
         raise TypeError(f"dtype: expected torch.float32 or torch.float64; got {dtype!r}")
-    spectrum, multiplicity = _spectrum(_blocks(weight, groups).to(dtype) / gain, spatial)
+    spectrum, multiplicity = _spectrum(_kernels(weight, groups).to(dtype) / gain, spatial)
     wide = spectrum.shape[-2] < spectrum.shape[-1]
     gram = spectrum @ spectrum.mH if wide else spectrum.mH @ spectrum
     gram.diagonal(dim1=-2, dim2=-1).sub_(1)
@@ -106,7 +106,7 @@ def singular_values_of(
         tensor([[[5.]]], dtype=torch.float64)
     """
     del transposed  # the adjoint has the same singular values
-    spectrum, multiplicity = _spectrum(_blocks(weight, groups).double(), spatial)
+    spectrum, multiplicity = _spectrum(_kernels(weight, groups).double(), spatial)
     values: torch.Tensor = torch.linalg.svdvals(spectrum)
     return values.repeat_interleave(multiplicity, dim=0)
 
@@ -118,7 +118,7 @@ def dead_outputs(weight: torch.Tensor, *, groups: int = 1, transposed: bool = Fa
         >>> dead_outputs(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
         tensor([False,  True])
     """
-    live = _blocks(weight, groups).ne(0).flatten(3).any(3)
+    live = _kernels(weight, groups).ne(0).flatten(3).any(3)
     return live.any(1 if transposed else 2).flatten().logical_not()
 
 
@@ -127,11 +127,23 @@ def dead_inputs(weight: torch.Tensor, *, groups: int = 1, transposed: bool = Fal
     return dead_outputs(weight, groups=groups, transposed=not transposed)
 
 
-def _blocks(weight: torch.Tensor, groups: int) -> torch.Tensor:
+def group_views(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """View `weight` as [groups, first / groups, second, *kernel].
+
+    The first side is the one that groups cut, stored transposed or not.
+
+    Raises:
+        ValueError: `groups` does not divide the first side.
+    """
+    groups = check_groups(weight, groups)
+    return weight.detach().view(groups, weight.shape[0] // groups, *weight.shape[1:])
+
+
+def _kernels(weight: torch.Tensor, groups: int) -> torch.Tensor:
     """View `weight` as [groups, first / groups, second, *kernel], with a kernel of one tap for a matrix."""
     check_readable(weight)
-    blocks = blocks_of(weight, groups)
-    return blocks if weight.dim() > 2 else blocks.unsqueeze(-1)
+    views = group_views(weight, groups)
+    return views if weight.dim() > 2 else views.unsqueeze(-1)
 
 
 def _spectrum(kernel: torch.Tensor, spatial: int | Sequence[int] | None) -> tuple[torch.Tensor, torch.Tensor]:

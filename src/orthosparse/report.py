@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from orthosparse._layers_left import told
-from orthosparse.layers import Layer
-from orthosparse.markup import html_table
+from orthosparse.layers import Layer, summarize
 from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_score
+from orthosparse.tables import html_table
 
 _HEADINGS = ("layer", "shape", "asked", "got", "density", "orthogonality", "dead out", "dead in", "note")
 
@@ -97,7 +96,7 @@ class Report:
         return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *self._last_lines()])
 
     def _last_lines(self) -> list[str]:
-        left = [f"left dense: {told(self.left)}"] if self.left else []
+        left = [f"left dense: {summarize(self.left)}"] if self.left else []
         return [self._total(), *left, *(f"warning: {warning}" for warning in self.warnings)]
 
     def _total(self) -> str:

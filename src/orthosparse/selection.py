@@ -32,7 +32,7 @@ class Selection:
         tensors = [name for name, _ in model.named_parameters(remove_duplicate=False)]
         for selector in self.selectors:
             if isinstance(selector, str):
-                if not any(fits(selector, name) for name in (*self.modules, *tensors)):
+                if not any(matches_pattern(selector, name) for name in (*self.modules, *tensors)):
                     raise ValueError(f"{argument}: expected names of modules; {selector!r} matches none of this model")
             elif not (isinstance(selector, type) or callable(selector)):
                 raise TypeError(f"{argument}: expected a name, a glob, a module type or a callable; got {selector!r}")
@@ -52,17 +52,17 @@ class Selection:
 
     def _takes(self, selector: Selector, around: list[str], tensor: str) -> bool:
         if isinstance(selector, str):
-            return any(fits(selector, name) for name in (*around, tensor))
+            return any(matches_pattern(selector, name) for name in (*around, tensor))
         if isinstance(selector, type):
             return any(isinstance(self.modules[name], selector) for name in around)
         return any(selector(name, self.modules[name]) for name in around)
 
 
-def fits(pattern: str, name: str) -> bool:
+def matches_pattern(pattern: str, name: str) -> bool:
     """Whether `name` is `pattern`, or matches it as a glob (``*`` also runs over dots).
 
     Example:
-        >>> fits("*.attn.qkv", "blocks.0.attn.qkv"), fits("head", "heads")
+        >>> matches_pattern("*.attn.qkv", "blocks.0.attn.qkv"), matches_pattern("head", "heads")
         (True, False)
     """
     return bool(name) and (name == pattern or fnmatchcase(name, pattern))

@@ -24,7 +24,7 @@ def shard_like(whole: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(whole, place.device_mesh, place.placements, src_data_rank=None)
 
 
-def whole_of(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """Return the whole of `tensor`, detached; a sharded one is gathered, so every process of its mesh must call."""
     part: Any = tensor.detach()
     return part.full_tensor() if is_sharded(tensor) else part  # type: ignore[no-any-return]
@@ -69,8 +69,8 @@ def is_managed_elsewhere(model: nn.Module, place: tuple[nn.Module, str], paramet
     return managed and not any(place in _places(record) for record in _records(model))
 
 
-def hand_over(model: nn.Module, old: tuple[nn.Module, str], new: tuple[nn.Module, str]) -> None:
-    """Tell FSDP2, where it manages the parameter at `old`, to gather it into `new` from now on."""
+def move_fsdp_parameter(model: nn.Module, old: tuple[nn.Module, str], new: tuple[nn.Module, str]) -> None:
+    """Have FSDP2, where it manages the parameter at `old`, gather it into `new` from now on."""
     if not any(getattr(module, "_is_fsdp_managed_module", False) for module, _ in (old, new)):
         return  # without a look at every module of the model, for every layer
     for record in _records(model):

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from contracts.models import MODELS
-from orthosparse.layers import find_layers, leaf
+from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of, draw
 from orthosparse.orthogonality import orthogonality_score
+from orthosparse.parametrized import leaf
 from orthosparse.randomness import draw_seed
 from orthosparse.schemes import SCHEMES
 

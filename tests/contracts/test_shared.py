@@ -13,7 +13,7 @@ from contracts.traces import differences, prepared, trace_of
 from orthosparse import distributions, isometry
 from orthosparse.layers import find_layers
 from orthosparse.masking import attach
-from orthosparse.masks import cut, draw
+from orthosparse.masks import draw, top_k
 
 HOMOGENEOUS = [name for name in SHARED if SHARED[name].homogeneous]
 
@@ -154,7 +154,7 @@ def test_snip_adds_the_gradients_of_the_copies(name):
     model, x, y = in_float64(name)
     gradient = by_layer(model, summed(model, slopes(*loss_of(apart(model), x, y))))
     scores = {key: (layer.weight() * gradient[key]).abs() for key, layer in find_layers(model).items()}
-    assert_equal(distributions.snip(model, 0.5, batch=(x, y)), cut(scores, half_of(scores)))
+    assert_equal(distributions.snip(model, 0.5, batch=(x, y)), top_k(scores, half_of(scores)))
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -167,7 +167,7 @@ def test_grasp_multiplies_by_the_hessian_of_the_shared_weights(name):
     along = sum((part * part.detach()).sum() for part in gradient)
     products = torch.autograd.grad(along, leaves)
     scores = {key: leaf.detach() * product for key, leaf, product in zip(layers, leaves, products, strict=True)}
-    assert_equal(distributions.grasp(model, 0.5, batch=(x, y)), cut(scores, half_of(scores)))
+    assert_equal(distributions.grasp(model, 0.5, batch=(x, y)), top_k(scores, half_of(scores)))
 
 
 @pytest.mark.parametrize("name", HOMOGENEOUS)
@@ -179,7 +179,7 @@ def test_synflow_adds_the_flow_of_the_copies(name):
             parameter.abs_()
     flow = by_layer(model, summed(model, slopes(others, others(torch.ones_like(x[:1])).sum())))
     scores = {key: layer.weight().abs() * flow[key] for key, layer in find_layers(model).items()}
-    assert_equal(distributions.synflow(model, 0.5, batch=(x, None), rounds=1), cut(scores, half_of(scores)))
+    assert_equal(distributions.synflow(model, 0.5, batch=(x, None), rounds=1), top_k(scores, half_of(scores)))
 
 
 def half_of(scores):

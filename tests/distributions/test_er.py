@@ -33,7 +33,7 @@ def test_fused_projections_count_as_the_matrices_in_them():
 
 def test_gates_count_as_matrices():
     layers = find_layers(nn.LSTM(6, 4))
-    assert [layer.blocks for layer in layers.values()] == [(4,) * 4, (4,) * 4]
+    assert [layer.parts for layer in layers.values()] == [(4,) * 4, (4,) * 4]
     # 4 x (4 + 4) = 32 to 4 x (6 + 4) = 40, and 72 of 160 weights
     assert counts_of(er(nn.LSTM(6, 4), 0.45)) == {"weight_hh_l0": 32, "weight_ih_l0": 40}
 

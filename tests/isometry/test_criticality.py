@@ -291,7 +291,9 @@ def test_bad_numbers_are_named(options):
     ],
 )
 def test_what_is_no_number_is_named(call, name):
-    with pytest.raises(TypeError, match=rf"{name}: expected a (positive number|number of at least 0); got .* \(\w+\)"):
+    with pytest.raises(
+        TypeError, match=rf"{name}: expected a (positive number|finite number of at least 0); got .* \(\w+\)"
+    ):
         call()
 
 

@@ -516,7 +516,7 @@ class Overflow(nn.Module):
             torch.ones(2, 3),
             {"tolerance": -1.0},
             ValueError,
-            "tolerance: expected a number of at least 0",
+            "tolerance: expected a finite number of at least 0",
         ),
         (nn.Linear(3, 2), torch.ones(2, 3), {"generator": 0}, TypeError, "generator: expected a torch.Generator"),
         (nn.Linear(3, 2), torch.ones(2, 3), {"method": "fast"}, ValueError, "method: expected one of auto, exact"),

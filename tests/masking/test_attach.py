@@ -9,7 +9,7 @@ from torch.nn.utils import parametrize
 
 from masking.models import coins, filled, mlp, sparse_mlp, x_of
 from orthosparse import masking
-from orthosparse.layers import leaf
+from orthosparse.parametrized import leaf
 
 
 def test_the_module_computes_with_the_masked_weight_and_the_parameter_holds_the_zeros(generator):
@@ -93,12 +93,12 @@ def test_buffers_may_be_written_between_forward_and_backward(generator):
 def test_a_mask_that_is_set_aside_gives_the_parameter_itself(generator):
     model, masks = sparse_mlp(generator)
     masked = model[0].parametrizations.weight
-    masked.holder.open = True
+    masked.holder.bypassed = True
     assert model[0].weight is masked.original
     assert torch.equal(model[0].weight_mask, masks["0"])
     model[0].weight = torch.ones(7, 5)
     assert torch.equal(masked.original, masks["0"].float())  # what is assigned is masked all the same
-    masked.holder.open = False
+    masked.holder.bypassed = False
     masked.original.data.fill_(2.0)
     assert torch.equal(model[0].weight, 2 * masks["0"].float())
 

@@ -7,7 +7,7 @@ import torch
 
 from masking.models import coins, filled, sparse_mlp, x_of
 from orthosparse import masking
-from orthosparse.layers import leaf
+from orthosparse.parametrized import leaf
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from torch import nn
 
 from masking.models import coins, filled, x_of
 from orthosparse import masking
+from orthosparse.front_door import sparsify
 from orthosparse.layers import find_layers
-from orthosparse.sparsify import sparsify
 
 
 class Backwards(nn.Module):

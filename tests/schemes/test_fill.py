@@ -55,11 +55,11 @@ def test_biases_have_the_deviation_asked_for():
 def test_masks_keep_their_order_and_leave_out_what_they_do_not_name():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
     ones = torch.ones(2, 2, dtype=torch.bool)
-    assert list(_fill.matched(model, {"2": ones, "0": ones}, None)) == ["2", "0"]
+    assert list(_fill.match_layers(model, {"2": ones, "0": ones}, None)) == ["2", "0"]
 
 
 def test_an_error_leaves_a_sharded_parameter_as_it_was():
     parameter = nn.Parameter(torch.ones(3, 3))
-    with pytest.raises(KeyError), _fill.whole(parameter):
+    with pytest.raises(KeyError), _fill.full_weight(parameter):
         raise KeyError
     assert torch.equal(parameter, torch.ones(3, 3))

@@ -56,10 +56,10 @@ def outputs_on(model: nn.Module, inputs: Any) -> Any:
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
-        raise ValueError(f"batch: the model cannot take inputs of {described(inputs)}: {error}") from error
+        raise ValueError(f"batch: the model cannot take inputs of {describe(inputs)}: {error}") from error
 
 
-def described(value: Any) -> str:
+def describe(value: Any) -> str:
     """Return the shapes and types in a value, for a message."""
     tensors = tensors_in(value)
     if not tensors:

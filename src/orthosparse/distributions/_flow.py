@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from orthosparse.distributions._batches import described, outputs_on
-from orthosparse.distributions._untouched import seed_generators, untouched, with_tensors
+from orthosparse.distributions._batches import describe, outputs_on
+from orthosparse.distributions._preserve import preserve, seed_generators, with_tensors
 from orthosparse.distributions._weights import keys_of
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.mappings import Masks, Scores
@@ -82,7 +82,7 @@ class Flow:
         seed_generators(model, self.seed)
         outputs = outputs_on(model, inputs)
         if not isinstance(outputs, Tensor):
-            raise ValueError(f"model: expected one tensor of logits; got {described(outputs)}")
+            raise ValueError(f"model: expected one tensor of logits; got {describe(outputs)}")
         return self.head(outputs).sum()
 
 
@@ -98,7 +98,7 @@ def flow_of(
     model = unwrapped(model)
     keys = keys_of(model, layers)
     device = next(model.parameters()).device
-    with untouched(model):
+    with preserve(model):
         model.eval()
         ones = torch.ones(1, *shape, dtype=torch.float64, device=device)
         yield Flow(model, keys, _positive(model), ones, head, seed)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from orthosparse.distributions._batches import Batch, described, outputs_on
-from orthosparse.distributions._untouched import seed_generators, untouched, with_tensors
+from orthosparse.distributions._batches import Batch, describe, outputs_on
+from orthosparse.distributions._preserve import preserve, seed_generators, with_tensors
 from orthosparse.distributions._weights import keys_of, precise
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.mappings import Scores
@@ -88,7 +88,7 @@ def objective_of(
     """Yield the objective of a model that is put in train mode meanwhile, and is as before afterwards."""
     model = unwrapped(model)
     keys = keys_of(model, layers)
-    with untouched(model):
+    with preserve(model):
         model.train()
         yield Objective(model, keys, cross_entropy if loss is None else loss, draw_seed(generator))
 
@@ -99,10 +99,10 @@ def _value(loss: Loss, outputs: Any, targets: Any) -> Tensor:
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        got = f"outputs of {described(outputs)} and targets of {described(targets)}"
+        got = f"outputs of {describe(outputs)} and targets of {describe(targets)}"
         raise ValueError(f"loss: cannot be computed from {got}: {error}") from error
     if not isinstance(value, Tensor) or value.numel() != 1:
-        raise ValueError(f"loss: expected one number; got {described(value)}")
+        raise ValueError(f"loss: expected one number; got {describe(value)}")
     if not value.requires_grad:
         raise ValueError("loss: expected a function of the layers' weights; got one that does not depend on them")
     return value

@@ -9,4 +9,4 @@ def sides_of(layer: Layer) -> int:
     A convolution counts by its stored sides, (out, in / groups), whatever its groups.
     """
     inputs, outputs = layer.shape[0 if layer.transposed else 1], layer.shape[1 if layer.transposed else 0]
-    return outputs + len(layer.blocks) * inputs
+    return outputs + len(layer.parts) * inputs

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from orthosparse.counts import apportion, count_of
-from orthosparse.distributions._asked import asked
-from orthosparse.distributions._placed import drawn
+from orthosparse.distributions._budget import budget_of
+from orthosparse.distributions._masks import random_masks
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 
@@ -45,7 +45,7 @@ def dense_ends(
         {'0': 160, '1': 8, '2': 8, '3': 16}
     """
     del batch, loss  # data-free
-    layers, count = asked(model, density, layers)
+    layers, count = budget_of(model, density, layers)
     if over not in _OVER:
         raise ValueError(f"over: expected one of {', '.join(_OVER)}; got {over!r}")
     full = _ends(layers, ends)
@@ -57,7 +57,7 @@ def dense_ends(
         if count < 0:
             raise ValueError(f"density: expected enough for {', '.join(sorted(full))} to stay dense; got {density!r}")
     counts = apportion(inner, count, inner) | {name: layers[name].numel for name in full}
-    return drawn(layers, counts, generator)
+    return random_masks(layers, counts, generator)
 
 
 def _ends(layers: Mapping[str, Layer], ends: Sequence[str] | None) -> set[str]:

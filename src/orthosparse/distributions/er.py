@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from orthosparse.counts import apportion
-from orthosparse.distributions._asked import asked
-from orthosparse.distributions._placed import drawn
+from orthosparse.distributions._budget import budget_of
+from orthosparse.distributions._masks import random_masks
 from orthosparse.distributions._sides import sides_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
@@ -33,7 +33,7 @@ def er(
         {'0': 68, '1': 67, '2': 20}
     """
     del batch, loss  # data-free
-    layers, count = asked(model, density, layers)
+    layers, count = budget_of(model, density, layers)
     shares = {name: sides_of(layer) * layer.taps for name, layer in layers.items()}
     caps = {name: layer.numel for name, layer in layers.items()}
-    return drawn(layers, apportion(shares, count, caps), generator)
+    return random_masks(layers, apportion(shares, count, caps), generator)

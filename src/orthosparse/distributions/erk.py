@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from orthosparse.counts import apportion
-from orthosparse.distributions._asked import asked, follows_paper_code
-from orthosparse.distributions._placed import drawn, tossed
+from orthosparse.distributions._budget import budget_of, follows_paper_code
+from orthosparse.distributions._masks import bernoulli, random_masks
 from orthosparse.distributions._sides import sides_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
@@ -37,10 +37,10 @@ def erk(
         {'0': 99, '1': 127, '2': 16}
     """
     del batch, loss  # data-free
-    layers, count = asked(model, density, layers)
+    layers, count = budget_of(model, density, layers)
     shares = {name: sides_of(layer) + sum(layer.shape[2:]) for name, layer in layers.items()}
     caps = {name: layer.numel for name, layer in layers.items()}
     counts = apportion(shares, count, caps)
     if follows_paper_code(compat):
-        return tossed(layers, {name: counts[name] / caps[name] for name in counts}, generator)
-    return drawn(layers, counts, generator)
+        return bernoulli(layers, {name: counts[name] / caps[name] for name in counts}, generator)
+    return random_masks(layers, counts, generator)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
-from orthosparse.distributions._asked import asked, follows_paper_code
 from orthosparse.distributions._batches import batches_of
+from orthosparse.distributions._budget import budget_of, follows_paper_code
+from orthosparse.distributions._masks import top_scored
 from orthosparse.distributions._objective import objective_of
-from orthosparse.distributions._placed import kept
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks, Scores
@@ -47,7 +47,7 @@ def grasp(
         >>> sum(int(mask.sum()) for mask in masks.values())
         36
     """
-    layers, count = asked(model, density, layers)
+    layers, count = budget_of(model, density, layers)
     wrong_end = follows_paper_code(compat)
     batches = list(batches_of(batch, model, "grasp"))
     weights = weights_of(layers)
@@ -58,7 +58,7 @@ def grasp(
         gradient = None if len(batches) == 1 else objective.gradient(weights, batches)
         product = objective.hessian_times(weights, batches, gradient)
     scores = {name: precise(weights[name]) * product[name] for name in layers}
-    return _strictly_smallest(layers, scores, density) if wrong_end else kept(layers, scores, count)
+    return _strictly_smallest(layers, scores, density) if wrong_end else top_scored(layers, scores, count)
 
 
 def _tempered(loss: Callable[..., Tensor] | None, temperature: float) -> Callable[..., Tensor]:

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from orthosparse.distributions._asked import asked
-from orthosparse.distributions._placed import kept
+from orthosparse.distributions._budget import budget_of
+from orthosparse.distributions._masks import top_scored
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
-from orthosparse.sharding import whole_of
+from orthosparse.sharding import full_tensor
 
 
 def magnitude(
@@ -34,5 +34,5 @@ def magnitude(
     """
     del batch, loss  # data-free
     del generator  # nothing is drawn
-    layers, count = asked(model, density, layers)
-    return kept(layers, {name: whole_of(layer.parameter()).abs() for name, layer in layers.items()}, count)
+    layers, count = budget_of(model, density, layers)
+    return top_scored(layers, {name: full_tensor(layer.parameter()).abs() for name, layer in layers.items()}, count)

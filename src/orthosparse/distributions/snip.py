@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn.functional import nll_loss
 
-from orthosparse.distributions._asked import asked, follows_paper_code
 from orthosparse.distributions._batches import batches_of
+from orthosparse.distributions._budget import budget_of, follows_paper_code
+from orthosparse.distributions._masks import top_scored
 from orthosparse.distributions._objective import objective_of
-from orthosparse.distributions._placed import kept
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
@@ -42,7 +42,7 @@ def snip(
         >>> sum(int(mask.sum()) for mask in masks.values())
         36
     """
-    layers, count = asked(model, density, layers)
+    layers, count = budget_of(model, density, layers)
     if follows_paper_code(compat):
         if loss is not None:
             raise ValueError("loss: expected None beside compat='paper-code', which has a loss of its own")
@@ -50,4 +50,4 @@ def snip(
     weights = weights_of(layers)
     with objective_of(model, layers, loss, generator) as objective:
         gradient = objective.gradient(weights, batches_of(batch, model, "snip"))
-    return kept(layers, {name: (precise(weights[name]) * slope).abs() for name, slope in gradient.items()}, count)
+    return top_scored(layers, {name: (precise(weights[name]) * slope).abs() for name, slope in gradient.items()}, count)

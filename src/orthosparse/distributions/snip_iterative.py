@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from orthosparse.distributions._asked import asked
 from orthosparse.distributions._batches import batches_of
+from orthosparse.distributions._budget import budget_of
+from orthosparse.distributions._masks import top_scored
 from orthosparse.distributions._objective import objective_of
-from orthosparse.distributions._placed import kept
 from orthosparse.distributions._schedule import exponential
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
@@ -39,7 +39,7 @@ def snip_iterative(
         >>> sum(int(mask.sum()) for mask in masks.values())
         18
     """
-    layers, _ = asked(model, density, layers)
+    layers, _ = budget_of(model, density, layers)
     counts = exponential(density, sum(layer.numel for layer in layers.values()), rounds)
     batches = list(batches_of(batch, model, "snip_iterative"))
     dense = weights_of(layers)
@@ -47,7 +47,7 @@ def snip_iterative(
     with objective_of(model, layers, loss, generator) as objective:
         for count in counts:
             gradient = objective.gradient(masked, batches)
-            masks = kept(
+            masks = top_scored(
                 layers, {name: (precise(dense[name]) * slope).abs() for name, slope in gradient.items()}, count
             )
             masked = {name: weight * masks[name] for name, weight in dense.items()}

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from orthosparse.distributions._asked import asked, follows_paper_code
-from orthosparse.distributions._batches import batches_of, described
+from orthosparse.distributions._batches import batches_of, describe
+from orthosparse.distributions._budget import budget_of, follows_paper_code
 from orthosparse.distributions._flow import flow_of
-from orthosparse.distributions._placed import kept
+from orthosparse.distributions._masks import top_scored
 from orthosparse.distributions._schedule import exponential
 from orthosparse.distributions._weights import weights_of
 from orthosparse.layers import Layer
@@ -53,7 +53,7 @@ def synflow(
         36
     """
     del loss  # R takes its place
-    layers, _ = asked(model, density, layers)
+    layers, _ = budget_of(model, density, layers)
     counts = exponential(density, sum(layer.numel for layer in layers.values()), rounds)
     as_released = follows_paper_code(compat)
     head = partial(log_softmax, dim=-1) if as_released else nn.Identity()
@@ -63,7 +63,7 @@ def synflow(
             flow.check()
         for count in counts:
             scores = {name: score.abs().masked_fill(~masks[name], -1) for name, score in flow.scores(masks).items()}
-            masks = kept(layers, scores, count)
+            masks = top_scored(layers, scores, count)
     return masks
 
 
@@ -74,7 +74,7 @@ def _sample(batch: Any, input_shape: Sequence[int] | None, model: nn.Module) -> 
         raise ValueError("batch: synflow needs the shape of a sample; expected a batch, or input_shape; got neither")
     inputs, _ = next(batches_of(batch, model, "synflow"))
     if not isinstance(inputs, Tensor):
-        raise ValueError(f"batch: synflow takes models of one input tensor; got {described(inputs)}")
+        raise ValueError(f"batch: synflow takes models of one input tensor; got {describe(inputs)}")
     return inputs.shape[1:]
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from orthosparse.counts import apportion
-from orthosparse.distributions._asked import asked, follows_paper_code
-from orthosparse.distributions._placed import drawn, tossed
+from orthosparse.distributions._budget import budget_of, follows_paper_code
+from orthosparse.distributions._masks import bernoulli, random_masks
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 
@@ -34,8 +34,8 @@ def uniform(
         {'0': 75, '1': 38}
     """
     del batch, loss  # data-free
-    layers, count = asked(model, density, layers)
+    layers, count = budget_of(model, density, layers)
     if follows_paper_code(compat):
-        return tossed(layers, dict.fromkeys(layers, float(density)), generator)
+        return bernoulli(layers, dict.fromkeys(layers, float(density)), generator)
     sizes = {name: layer.numel for name, layer in layers.items()}
-    return drawn(layers, apportion(sizes, count, sizes), generator)
+    return random_masks(layers, apportion(sizes, count, sizes), generator)

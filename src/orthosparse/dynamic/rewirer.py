@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from orthosparse import masking
-from orthosparse.agreement import agreed_seed, averaged
+from orthosparse.checks import check_density
 from orthosparse.choices import GrowthName
-from orthosparse.counts import check_density
+from orthosparse.distributed import broadcast_seed, mean_over_ranks
 from orthosparse.dynamic._criteria import drop_smallest, grow_largest
 from orthosparse.dynamic._gradients import DenseGradients
 from orthosparse.dynamic._schedules import cosine
@@ -19,7 +19,7 @@ from orthosparse.mappings import Counts, Scores
 from orthosparse.masks import resize
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
-from orthosparse.sharding import reshard, whole_of
+from orthosparse.sharding import full_tensor, reshard
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Rewirer:
         self.model, self.optimizer, self.grow = model, optimizer, grow
         self.every, self.fraction = every, fraction
         self.end = round(until * steps, 6)  # 0.55 * 100 is 55, not a little more
-        self.seed = agreed_seed(draw_seed(generator))
+        self.seed = broadcast_seed(draw_seed(generator))
         self.taken, self.updates = 0, 0
         self.postponed = False  # an update waits for finite gradients
         self.moved: Counts = {}  # by layer, at the last update
@@ -147,7 +147,7 @@ class Rewirer:
         after = {}
         for name, mask in before.items():
             number = round(share * int(mask.sum()))
-            kept = drop_smallest(whole_of(self.masked[name].original), mask, number)
+            kept = drop_smallest(full_tensor(self.masked[name].original), mask, number)
             after[name] = self._grown(name, kept, number, scores)
         masking.replace_masks(self.model, after, optimizer=self.optimizer)
         self.moved = {name: int((after[name] & ~mask).sum()) for name, mask in before.items()}
@@ -159,9 +159,9 @@ class Rewirer:
         for name in self.masked:
             if name not in gathered:
                 raise RuntimeError(f"step: expected a backward pass before it; layer {name!r} has no gradient")
-            gradient = whole_of(gathered.pop(name))
+            gradient = full_tensor(gathered.pop(name))
             # Sums of half precision gradients would leave its range where the gradients do not.
-            score = averaged(gradient.to(torch.promote_types(gradient.dtype, torch.float32)))
+            score = mean_over_ranks(gradient.to(torch.promote_types(gradient.dtype, torch.float32)))
             if self.grow == "momentum" and name in self.momentum:
                 score = _MOMENTUM * self.momentum[name] + score
             scores[name] = score

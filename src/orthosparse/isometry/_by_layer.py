@@ -2,7 +2,7 @@
 
 from typing import Protocol, TypeVar
 
-from orthosparse.markup import html_table
+from orthosparse.tables import html_table
 
 
 class Measured(Protocol):

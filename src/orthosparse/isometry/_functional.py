@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from orthosparse.layers import unwrapped
-from orthosparse.lending import lent
+from orthosparse.substitution import substituted
 
 Output: TypeAlias = Callable[[Any], Tensor] | str | int
 
@@ -66,7 +66,7 @@ def evaluated(
     """
     check_input(x)
     model = unwrapped(model)
-    with untraced(model, x.device, seed), lent(model, frozen_state(model)):
+    with untraced(model, x.device, seed), substituted(model, frozen_state(model)):
         leaf = x.detach().clone().requires_grad_()
         entry = leaf.clone()  # not a leaf, so that a change in place is seen and named instead of failing inside torch
         with _captured(model, through) as seen, form:

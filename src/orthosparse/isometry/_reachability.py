@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from orthosparse.isometry._surrogates import RULES, is_signal
-from orthosparse.lending import lent
+from orthosparse.substitution import substituted
 
 
 def live_weights(
@@ -27,7 +27,7 @@ def live_weights(
         pick: takes the output tensor out of what the model returns.
     """
     weights = {name: mask.to(x.device, torch.float32, copy=True).requires_grad_() for name, mask in active.items()}
-    with lent(model, _surroundings(model) | weights), _Surrogate(tokens=not x.is_floating_point()) as surrogate:
+    with substituted(model, _surroundings(model) | weights), _Surrogate(tokens=not x.is_floating_point()) as surrogate:
         source = x if surrogate.tokens else surrogate.source(x)
         y = pick(model(source))
     if not surrogate.sources or not y.requires_grad:

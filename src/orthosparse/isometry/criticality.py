@@ -19,9 +19,9 @@ is predicted, and the mean over two draws was 0.27 for density 1, 0.37 for 0.5, 
 import math
 from dataclasses import dataclass
 
-from orthosparse.isometry._checks import check_number, check_positive
+from orthosparse.checks import check_number, check_positive
 from orthosparse.isometry._gaussian import Activation, elementwise, moments
-from orthosparse.markup import html_table
+from orthosparse.tables import html_table
 
 _DEFAULT_Q = 0.0259  # gives the paper's (1.0247, 0.00448) for tanh
 _GRID = [10 ** (exponent / 2) for exponent in range(-20, 7)]  # of q: from 1e-10 to 1e3

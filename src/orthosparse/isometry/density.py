@@ -12,8 +12,8 @@ from orthosparse.isometry._functional import Output, picked, untraced
 from orthosparse.isometry._reachability import live_weights
 from orthosparse.layers import Layer, find_layers, unwrapped
 from orthosparse.mappings import Masks
-from orthosparse.markup import html_table
 from orthosparse.masking import masks_of
+from orthosparse.tables import html_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ def _paths(layer: Layer, active: Tensor, live: Tensor) -> LayerPaths:
 
 def _dead_inputs(layer: Layer, live: Tensor) -> int:
     # Groups have inputs of their own; blocks share theirs.
-    (stack,) = replace(layer, blocks=(sum(layer.blocks),)).matrices(live.contiguous())
+    (stack,) = replace(layer, parts=(sum(layer.parts),)).matrices(live.contiguous())
     return int((~stack.any(3).any(1)).sum())
 
 

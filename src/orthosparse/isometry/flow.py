@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orthosparse.isometry._checks import check_number
+from orthosparse.checks import check_number
 from orthosparse.isometry._functional import frozen_state, untraced
 from orthosparse.layers import Layer, find_layers, unwrapped
-from orthosparse.lending import lent
-from orthosparse.markup import html_table
 from orthosparse.randomness import draw_seed
+from orthosparse.substitution import substituted
+from orthosparse.tables import html_table
 
 Loss = Callable[[Any, Any], Tensor]
 Tensors = dict[str, Tensor]
@@ -116,7 +116,7 @@ class _Objective:
         with untraced(self.model, next(iter(parameters.values())).device, self.seed):
             leaves = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
             # Lent until all is differentiated, for layers that are computed again in the backward pass.
-            with lent(self.model, frozen_state(self.model) | leaves):
+            with substituted(self.model, frozen_state(self.model) | leaves):
                 value, fixed, bent = self._differentiated(list(leaves.values()))
         curvature = sum(float((a.double() * b.double()).sum()) for a, b in zip(bent, fixed, strict=True))
         return float(value.detach()), dict(zip(leaves, fixed, strict=True)), curvature

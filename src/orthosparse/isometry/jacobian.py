@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
-from orthosparse.isometry._checks import check_number
+from orthosparse.checks import check_number
 from orthosparse.isometry._functional import Output, evaluated
 from orthosparse.isometry._krylov import ritz
 from orthosparse.isometry._linear import LinearLayers

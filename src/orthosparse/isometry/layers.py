@@ -14,7 +14,7 @@ from orthosparse.isometry._by_layer import ByLayer
 from orthosparse.isometry._functional import check_input, frozen_state, untraced
 from orthosparse.isometry._spectrum import Spectrum, spectrum_of
 from orthosparse.layers import Layer, find_layers, unwrapped
-from orthosparse.lending import lent
+from orthosparse.substitution import substituted
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _matrices(layer: Layer) -> list[Tensor]:
 
 def _kernels(layer: Layer) -> tuple[list[Tensor], int]:
     """The kernels that a convolution is measured by, and the groups of each: its own one, or one for each block."""
-    if len(layer.blocks) == 1:
+    if len(layer.parts) == 1:
         return [_kernel(layer, layer.weight())], layer.groups
     stacks = layer.matrices(layer.weight().contiguous())
     return [_kernel(layer, part.unflatten(2, layer.shape[2:])) for stack in stacks for part in stack], 1
@@ -207,7 +207,7 @@ def _signal_sizes(model: nn.Module, x: Tensor, layers: Mapping[str, Layer]) -> d
 
             hooks.append(layer.module.register_forward_pre_hook(hook))
     try:
-        with untraced(model, x.device), torch.no_grad(), lent(model, frozen_state(model)):
+        with untraced(model, x.device), torch.no_grad(), substituted(model, frozen_state(model)):
             model(x.detach().clone())
     finally:
         for handle in hooks:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from orthosparse.mappings import Masks
 from orthosparse.schemes.ai import ai
 from orthosparse.schemes.base import base
-from orthosparse.schemes.eoi import eoi
+from orthosparse.schemes.eoi import eoi, eoi_floor
 from orthosparse.schemes.sao import sao
 
 SCHEMES: dict[str, Callable[..., Masks]] = {
@@ -25,4 +25,8 @@ SCHEMES: dict[str, Callable[..., Masks]] = {
     "sao": sao,
 }
 
-__all__ = ["SCHEMES", "ai", "base", "eoi", "sao"]
+# The fewest entries that a scheme needs in a layer, called as ``floor(layer, **own)``; a scheme without an entry takes
+# any number.
+SCHEME_FLOORS: dict[str, Callable[..., int]] = {"eoi": eoi_floor}
+
+__all__ = ["SCHEMES", "SCHEME_FLOORS", "ai", "base", "eoi", "sao"]

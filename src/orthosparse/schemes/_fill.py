@@ -1,21 +1,20 @@
 """What every scheme does around its own values: match masks with layers, write whole weights, draw biases."""
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from numbers import Real
 
 import torch
 from torch import nn
 
-from orthosparse._layers_tensors import check_can_be_filled
-from orthosparse.layers import Layer, find_layers, leaf
+from orthosparse.checks import check_number, check_parameter
+from orthosparse.layers import Layer, find_layers
 from orthosparse.mappings import Masks
+from orthosparse.parametrized import leaf
 from orthosparse.randomness import derive
-from orthosparse.sharding import is_sharded, whole_of, write_
+from orthosparse.sharding import full_tensor, is_sharded, write_
 
 
-def matched(model: nn.Module, masks: Masks, layers: Mapping[str, Layer] | None) -> dict[str, Layer]:
+def match_layers(model: nn.Module, masks: Masks, layers: Mapping[str, Layer] | None) -> dict[str, Layer]:
     """Return the layers that `masks` names, in its order.
 
     Raises:
@@ -28,16 +27,16 @@ def matched(model: nn.Module, masks: Masks, layers: Mapping[str, Layer] | None) 
             raise ValueError(f"masks: expected names of layers ({', '.join(known) or 'there are none'}); got {name!r}")
         if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
             raise TypeError(f"masks: expected bool tensors; got {getattr(mask, 'dtype', mask)!r} for {name!r}")
-        check_can_be_filled(name, known[name].parameter())
+        check_parameter(name, known[name].parameter())
         if mask.shape != known[name].shape:
             raise ValueError(f"masks: expected shape {tuple(known[name].shape)} for {name!r}; got {tuple(mask.shape)}")
     return {name: known[name] for name in masks}
 
 
 @contextmanager
-def whole(parameter: nn.Parameter) -> Iterator[torch.Tensor]:
+def full_weight(parameter: nn.Parameter) -> Iterator[torch.Tensor]:
     """Yield the whole tensor of a parameter to read and write; a sharded one gets its part of it back at the end."""
-    full = whole_of(parameter)
+    full = full_tensor(parameter)
     with torch.no_grad():
         yield full
     if is_sharded(parameter):
@@ -56,9 +55,4 @@ def fill_biases(layer: Layer, std: float, seed: int) -> None:
 
 def check_bias_std(bias_std: float) -> float:
     """Return `bias_std` as a float; raise unless it is a finite number of at least 0."""
-    value: object = bias_std
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"bias_std: expected a finite number of at least 0; got {bias_std!r}")
-    if not (math.isfinite(bias_std) and bias_std >= 0):
-        raise ValueError(f"bias_std: expected a finite number of at least 0; got {bias_std!r}")
-    return float(bias_std)
+    return check_number("bias_std", bias_std, least=0)

@@ -1,19 +1,17 @@
 """AI: weights optimized towards orthogonality on the masks they are given (approximated isometry, Lee et al. 2020)."""
 
-import math
 from collections.abc import Mapping
-from numbers import Real
 
 import torch
 from torch import nn
 
-from orthosparse._orthogonality_tensors import check_gain
+from orthosparse.checks import check_at_least, check_gain, check_number
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 from orthosparse.randomness import draw_seed
 from orthosparse.schemes._descent import descend
-from orthosparse.schemes._fill import check_bias_std, fill_biases, matched
-from orthosparse.sharding import whole_of, write_
+from orthosparse.schemes._fill import check_bias_std, fill_biases, match_layers
+from orthosparse.sharding import full_tensor, write_
 
 
 def ai(
@@ -48,7 +46,7 @@ def ai(
         >>> bool((model.weight @ model.weight.T - torch.eye(16)).norm() < 0.5)
         True
     """
-    layers, seed = matched(model, masks, layers), draw_seed(generator)
+    layers, seed = match_layers(model, masks, layers), draw_seed(generator)
     target, bias_std = check_gain(gain) ** 2, check_bias_std(bias_std)
     _check_options(iterations, learning_rate, tolerance)
     starts = {name: _start(layer, masks[name], torch.device(device)) for name, layer in layers.items()}
@@ -72,7 +70,7 @@ def ai(
 
 def _start(layer: Layer, mask: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return a contiguous copy of the layer's weight on `device`, zero outside the mask."""
-    weight = whole_of(layer.parameter())
+    weight = full_tensor(layer.parameter())
     if not torch.isfinite(weight).all():
         raise ValueError(f"model: expected finite weights to start from; {layer.name!r} has NaN or infinite ones")
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
@@ -86,14 +84,6 @@ def _matrices(layer: Layer, tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _check_options(iterations: int, learning_rate: float, tolerance: float) -> None:
-    steps: object = iterations
-    if isinstance(steps, bool) or not isinstance(steps, int):
-        raise TypeError(f"iterations: expected an integer of at least 0; got {iterations!r}")
-    if steps < 0:
-        raise ValueError(f"iterations: expected an integer of at least 0; got {iterations}")
-    for name, value in (("learning_rate", learning_rate), ("tolerance", tolerance)):
-        number: object = value
-        if isinstance(number, bool) or not isinstance(number, Real):
-            raise TypeError(f"{name}: expected a finite number of at least 0; got {value!r}")
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name}: expected a finite number of at least 0; got {value!r}")
+    check_at_least(iterations, 0, "iterations")
+    check_number("learning_rate", learning_rate, least=0)
+    check_number("tolerance", tolerance, least=0)

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from orthosparse._orthogonality_tensors import check_gain
+from orthosparse.checks import check_gain
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 from orthosparse.randomness import draw_seed
-from orthosparse.schemes._fill import check_bias_std, fill_biases, matched
+from orthosparse.schemes._fill import check_bias_std, fill_biases, match_layers
 from orthosparse.sharding import zero_off_
 
 
@@ -33,7 +33,7 @@ def base(
         >>> model.weight.count_nonzero().item()
         2
     """
-    layers, seed = matched(model, masks, layers), draw_seed(generator)
+    layers, seed = match_layers(model, masks, layers), draw_seed(generator)
     check_gain(gain)
     bias_std = check_bias_std(bias_std)
     for name, layer in layers.items():

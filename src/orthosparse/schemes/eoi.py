@@ -7,19 +7,18 @@ import torch
 from torch import nn
 
 from orthosparse import init
-from orthosparse._givens_task import make_task
-from orthosparse._orthogonality_tensors import check_gain
-from orthosparse.counts import apportion, check_density, raise_to_floors
+from orthosparse.checks import check_density, check_gain
+from orthosparse.counts import TENSOR_FLOORS, apportion, raise_to_floors
+from orthosparse.givens.task import make_task
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 from orthosparse.masks import counts_of
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
-from orthosparse.schemes._fill import check_bias_std, fill_biases, matched, whole
+from orthosparse.schemes._fill import check_bias_std, fill_biases, full_weight, match_layers
 from orthosparse.sharding import zero_off_
 
 _TAPS = {"center": "at the centre of the kernel", "random": "at a tap of its own for each input channel"}
-_FLOORS = {"partial": "as few as asked", "error": "refuse", "minimal": "as many as orthogonality needs"}
 _DEPTHWISE = {"keep": None, "center": "center", "shift": "random"}  # the tap of grouped convolutions
 _LARGE = 2**20  # weights from which more than one thread pays
 
@@ -43,7 +42,7 @@ def eoi(
     """Fill every matrix with a sparse orthogonal one that has as many entries as its mask, at places of its own.
 
     Of a given mask only the count matters. A convolution has the matrix at one tap of its kernel; the entries that its
-    mask still lacks are drawn uniformly and start at zero. Fused blocks and groups are matrices of their own that share
+    mask still lacks are drawn uniformly and start at zero. Fused parts and groups are matrices of their own that share
     the layer's count in proportion to their sizes, each with as many as orthogonality needs.
 
     Args:
@@ -63,7 +62,7 @@ def eoi(
         >>> torch.allclose(model.weight @ model.weight.T, torch.eye(8), atol=1e-6)
         True
     """
-    layers, seed, bias_std = matched(model, masks, layers), draw_seed(generator), check_bias_std(bias_std)
+    layers, seed, bias_std = match_layers(model, masks, layers), draw_seed(generator), check_bias_std(bias_std)
     grouped_tap = lookup(_DEPTHWISE, depthwise, "depthwise")
     lookup(_TAPS, tap, "tap")
     make_task((1, 1), stop=stop, angle=angle, start=start)  # refuses bad ones before any weight is touched
@@ -81,16 +80,22 @@ def eoi(
             fill = _kernel if len(layer.shapes) == layer.groups else _kernels
             result[name] = fill(layer, counts[name], seed, **where, **options)
         else:
-            result[name] = _blocks(layer, counts[name], seed, **options)
+            result[name] = _linear(layer, counts[name], seed, **options)
         fill_biases(layer, bias_std, seed)
     return result
+
+
+def eoi_floor(layer: Layer, *, depthwise: str = "keep", **others: Any) -> int:
+    """Return the fewest entries with which `eoi` makes a layer orthogonal; 0 for one that it leaves as it is."""
+    del others  # they move entries, and need no more of them
+    return 0 if layer.groups > 1 and depthwise == "keep" else layer.floor
 
 
 def _kernel(layer: Layer, count: int, seed: int, *, center_density: Any, **options: Any) -> torch.Tensor:
     """Fill a convolution and return its mask."""
     if center_density == "density":
         center_density = count / layer.numel
-    with whole(layer.parameter()) as weight:
+    with full_weight(layer.parameter()) as weight:
         return init.sparse_delta_orthogonal_(
             weight,
             count=count,
@@ -107,7 +112,7 @@ def _kernels(layer: Layer, count: int, seed: int, *, center_density: Any, **opti
     """Fill the convolutions that lie in a weight one after the other and return its mask."""
     if center_density == "density":
         center_density = count / layer.numel
-    with whole(layer.parameter()) as weight:
+    with full_weight(layer.parameter()) as weight:
         values = torch.empty_like(weight, memory_format=torch.contiguous_format)
         mask = torch.empty_like(values, dtype=torch.bool)
         shares, actives = _shares(layer, count), _matrices(layer, mask)
@@ -127,14 +132,14 @@ def _matrices(layer: Layer, tensor: torch.Tensor) -> list[torch.Tensor]:
     return [matrix for stack in layer.matrices(tensor) for matrix in stack]
 
 
-def _blocks(layer: Layer, count: int, seed: int, **options: Any) -> torch.Tensor:
+def _linear(layer: Layer, count: int, seed: int, **options: Any) -> torch.Tensor:
     """Fill the matrices that lie in a weight one after the other and return its mask."""
     masks = []
-    with whole(layer.parameter()) as weight:
-        blocks = (weight.T if layer.transposed else weight).split(layer.blocks)
-        for index, (block, share) in enumerate(zip(blocks, _shares(layer, count), strict=True)):
-            draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(block)}
-            masks.append(init.sparse_orthogonal_(block, count=share, **draws, **options))
+    with full_weight(layer.parameter()) as weight:
+        parts = (weight.T if layer.transposed else weight).split(layer.parts)
+        for index, (part, share) in enumerate(zip(parts, _shares(layer, count), strict=True)):
+            draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(part)}
+            masks.append(init.sparse_orthogonal_(part, count=share, **draws, **options))
     mask = torch.cat(masks)
     return mask.T.contiguous() if layer.transposed else mask
 
@@ -157,7 +162,7 @@ def _check_center_density(center_density: float | str | None) -> float | str | N
 
 
 def _check_floors(layers: Mapping[str, Layer], counts: Mapping[str, int], floor: str) -> None:
-    lookup(_FLOORS, floor, "floor")
+    lookup(TENSOR_FLOORS, floor, "floor")
     below = [name for name, layer in layers.items() if counts[name] < layer.floor]
     if below and floor == "error":
         named = ", ".join(f"{name!r} has {counts[name]} of {layers[name].floor}" for name in below)

@@ -12,8 +12,8 @@ from lab.training.recorded import Recorded
 from orthosparse import masks_of, replace_masks, sparsify
 from orthosparse.lab.seeds import fenced
 from orthosparse.lab.training import fit
-from orthosparse.lab.training.late import LateMasks
 from orthosparse.lab.training.stepper import Stepper
+from orthosparse.masking import DeferredMasks
 
 
 def _sparse(name):
@@ -31,7 +31,7 @@ def _linear():
 
 
 def _late(model, **options):
-    return LateMasks(model, torch.optim.SGD(model.parameters(), lr=0.1, **options))
+    return DeferredMasks(model, torch.optim.SGD(model.parameters(), lr=0.1, **options))
 
 
 def _bits(tensors):
@@ -98,7 +98,7 @@ def test_a_mask_that_has_moved_is_followed():
 def test_what_an_optimizer_remembers_of_another_mask_is_not_used(momentum):
     model, weight = _linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
-    late = LateMasks(model, optimizer)
+    late = DeferredMasks(model, optimizer)
     for step in range(4):
         with late:
             model(torch.ones(1, 3)).sum().backward()
@@ -177,7 +177,7 @@ def test_parameters_are_exactly_zero_off_the_mask_after_every_step(assembled):
 def _in_a_graph(state, masks):
     stepper = Stepper(state, graph=False, at_once=False)
     stepper._graphed = Recorded(stepper._captured)
-    stepper._late = LateMasks(state.network, state.optimizer) if masks else None
+    stepper._late = DeferredMasks(state.network, state.optimizer) if masks else None
     return stepper
 
 

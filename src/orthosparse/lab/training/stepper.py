@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from orthosparse.lab.training.graph import Graphed
-from orthosparse.lab.training.late import LateMasks
 from orthosparse.lab.training.nonfinite import diagnose, first_bad
 from orthosparse.lab.training.optimizers import can_be_captured
 from orthosparse.lab.training.snapshot import put_back, take
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.step import gradients, mixed
 from orthosparse.lab.training.trees import copied
+from orthosparse.masking import DeferredMasks
 from orthosparse.randomness import derive_seed
 
 
@@ -43,7 +43,7 @@ class Stepper:
         self._compiled = torch.compile(state.network, dynamic=False) if compiled else None
         self._at_once = (device.type == "cpu" and state.fabric.world_size == 1) if at_once is None else at_once
         self._graphed = Graphed(self._captured) if (possible if graph is None else graph) else None
-        self._late = LateMasks(state.network, state.optimizer) if _may_be_late(state) else None
+        self._late = DeferredMasks(state.network, state.optimizer) if _may_be_late(state) else None
         self._images = self._labels = torch.empty(0)
         self._good: Any = None
 
@@ -86,7 +86,7 @@ class Stepper:
             self._go_back_to(bad)
         return values
 
-    def _eager(self, images: Tensor, labels: Tensor, late: LateMasks | None, compiled: Any) -> None:
+    def _eager(self, images: Tensor, labels: Tensor, late: DeferredMasks | None, compiled: Any) -> None:
         state, count = self.state, self.state.loader.count(self.state.step)
         gradients(state, images, labels, count, masks=late, compiled=compiled)
         if self._at_once and not all(map(isfinite, state.tally.values[:2, state.step].tolist())):

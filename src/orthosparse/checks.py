@@ -1,0 +1,179 @@
+"""What an argument must be: every check raises an error that names the argument, what was expected and what came."""
+
+import math
+from collections.abc import Collection, Sequence
+from numbers import Real
+from operator import index
+from typing import Any
+
+import torch
+from torch import nn
+
+FILLABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+MATRIX, KERNEL = (2,), (3, 4, 5)  # how many sides
+
+
+def check_density(density: float, name: str = "density") -> float:
+    """Return `density` as a float.
+
+    Raises:
+        TypeError: it is not a real number (a bool is not one).
+        ValueError: it is NaN or outside [0, 1].
+
+    Example:
+        >>> check_density(1)
+        1.0
+        >>> check_density(1.5)
+        Traceback (most recent call last):
+        ...
+        ValueError: density: expected a number in [0, 1]; got 1.5
+    """
+    _check_real(name, density, "a number in [0, 1]")
+    if not 0 <= density <= 1:  # false for NaN too
+        raise ValueError(f"{name}: expected a number in [0, 1]; got {density!r}")
+    return float(density)
+
+
+def check_number(name: str, number: float, *, least: float = -math.inf) -> float:
+    """Return a finite real number of at least `least`.
+
+    Raises:
+        TypeError: it is not a real number (a bool is not one).
+        ValueError: it is NaN, infinite, or below.
+
+    Example:
+        >>> check_number("step_size", math.nan)
+        Traceback (most recent call last):
+        ...
+        ValueError: step_size: expected a finite number; got nan
+    """
+    expected = "a finite number" if least == -math.inf else f"a finite number of at least {least:g}"
+    _check_real(name, number, expected)
+    if not (math.isfinite(number) and number >= least):
+        raise ValueError(f"{name}: expected {expected}; got {number!r}")
+    return float(number)
+
+
+def check_positive(name: str, number: float) -> None:
+    """Raise unless `number` is a finite real number above 0; as `check_number` does."""
+    _check_real(name, number, "a positive number")
+    if not 0 < number < math.inf:
+        raise ValueError(f"{name}: expected a positive number; got {number!r}")
+
+
+def check_gain(gain: object, limit: float = math.inf) -> float:
+    """Return `gain` as a float; raise unless it is a finite number of size `limit` at most."""
+    _check_real("gain", gain, "a finite number")
+    assert isinstance(gain, Real)
+    if not math.isfinite(gain) or abs(float(gain)) > limit:
+        raise ValueError(f"gain: expected a finite number{f' of at most {limit:g}' * (limit < math.inf)}; got {gain!r}")
+    return float(gain)
+
+
+def check_int(value: Any, name: str) -> int:
+    """Return an integer argument as an int; bools and floats are refused."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}: expected an integer; got {value!r}")
+    return index(value)
+
+
+def check_at_least(value: int, least: int, name: str) -> int:
+    """Return an integer argument that is no smaller than `least`."""
+    checked = check_int(value, name)
+    if checked < least:
+        raise ValueError(f"{name}: expected an integer of at least {least}; got {checked}")
+    return checked
+
+
+def check_count(count: int, shape: Sequence[int], *, floor: int, ceiling: int, name: str = "count") -> int:
+    """Return the count of active entries in a matrix as an int within [floor, ceiling]."""
+    value = check_int(count, name)
+    size = f"{shape[0]} x {shape[1]}"
+    if value < floor:
+        raise ValueError(
+            f"{name}: an orthogonal {size} matrix has at least {floor} active entries; got {value} "
+            "(partial() fills fewer)"
+        )
+    if value > ceiling:
+        raise ValueError(f"{name}: expected at most {ceiling} active entries in a {size} matrix; got {value}")
+    return value
+
+
+def check_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return a floating-point type that a matrix can be cast to."""
+    if dtype not in FILLABLE:
+        raise TypeError(f"dtype: expected one of {', '.join(map(str, FILLABLE))}; got {dtype!r}")
+    return dtype
+
+
+def check_readable(weight: torch.Tensor) -> None:
+    """Raise unless `weight` is a dense, real, allocated tensor of two or more sides with something in it.
+
+    Raises:
+        TypeError: not a tensor, or complex, sparse, nested or quantized.
+        ValueError: fewer than two sides, a side of 0, or no storage.
+    """
+    if not isinstance(weight, torch.Tensor) or not _is_dense(weight) or weight.is_complex():
+        raise TypeError(f"weight: expected a dense real tensor; got {describe(weight)}")
+    if weight.is_meta or nn.parameter.is_lazy(weight):
+        raise ValueError(f"weight: expected a tensor with storage; got {describe(weight)}")
+    if weight.dim() < 2 or weight.numel() == 0:
+        raise ValueError(f"weight: expected two or more sides, none of them 0; got {describe(weight)}")
+
+
+def check_fillable(weight: torch.Tensor, sides: Collection[int]) -> None:
+    """Raise unless `weight` is also floating point, of `sides` sides, and no two of its entries share memory."""
+    check_readable(weight)
+    if weight.dtype not in FILLABLE:
+        expected = ", ".join(str(dtype).removeprefix("torch.") for dtype in FILLABLE)
+        raise TypeError(f"weight: expected one of the dtypes {expected}; got {describe(weight)}")
+    if weight.dim() not in sides:
+        raise ValueError(f"weight: expected {' or '.join(map(str, sides))} sides; got {describe(weight)}")
+    if any(stride == 0 and size > 1 for stride, size in zip(weight.stride(), weight.shape, strict=True)):
+        raise ValueError(f"weight: expected entries of their own, not an expanded tensor; got {describe(weight)}")
+
+
+def check_parameter(name: str, parameter: nn.Parameter) -> None:
+    """Raise unless a layer's parameter holds real numbers that a scheme can write.
+
+    Raises:
+        TypeError: of another type than float16, bfloat16, float32 and float64, or not dense.
+        ValueError: no memory (the meta device), or no entries.
+    """
+    if not parameter.is_floating_point() or parameter.element_size() < 2 or parameter.layout != torch.strided:
+        expected = "dense weights in float16, bfloat16, float32 or float64"
+        raise TypeError(f"model: expected {expected}; {name!r} has {parameter.dtype}, {parameter.layout}")
+    if parameter.is_meta:
+        raise ValueError(f"model: expected weights that lie in memory; {name!r} is on the meta device")
+    if not parameter.numel():
+        raise ValueError(f"model: expected weights; {name!r} has none, its shape is {tuple(parameter.shape)}")
+
+
+def check_groups(weight: torch.Tensor, groups: int) -> int:
+    """Return `groups`; raise unless it divides the weight's first side."""
+    if isinstance(groups, bool) or not isinstance(groups, int):
+        raise TypeError(f"groups: expected an integer; got {groups!r} ({type(groups).__name__})")
+    if groups < 1 or weight.shape[0] % groups:
+        raise ValueError(f"groups: expected a divisor of {weight.shape[0]}, the weight's first side; got {groups}")
+    return groups
+
+
+def describe(weight: object) -> str:
+    """Return what a message says about an argument that should have been another tensor."""
+    if not isinstance(weight, torch.Tensor):
+        return f"{weight!r} ({type(weight).__name__})"
+    if nn.parameter.is_lazy(weight):
+        return "a parameter that is not initialized yet"
+    shape = "nested" if weight.is_nested else f"shape {tuple(weight.shape)}"
+    return f"{shape}, {weight.dtype}, {weight.layout}, {weight.device}"
+
+
+def _is_dense(weight: torch.Tensor) -> bool:
+    if nn.parameter.is_lazy(weight):
+        return True
+    return weight.layout == torch.strided and not (weight.is_nested or weight.is_quantized)
+
+
+def _check_real(name: str, number: object, expected: str) -> None:
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise TypeError(f"{name}: expected {expected}; got {number!r} ({type(number).__name__})")

@@ -1,0 +1,39 @@
+"""What is asked of a distribution: in which layers, how many weights in all, and by whose definition."""
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from orthosparse.checks import check_density
+from orthosparse.counts import count_of
+from orthosparse.layers import Layer, find_layers, unwrapped
+
+PAPER_CODE = "paper-code"
+
+
+def budget_of(model: nn.Module, density: float, layers: Mapping[str, Layer] | None) -> tuple[dict[str, Layer], int]:
+    """Return the layers that share the budget, and the budget: the integer nearest to ``density * their weights``.
+
+    Raises:
+        ValueError: a bad density, layers of another model, or none at all.
+    """
+    check_density(density)
+    found = find_layers(model) if layers is None else dict(layers)
+    if not found:
+        raise ValueError("model: expected at least one layer to sparsify; found none")
+    own = {id(parameter) for parameter in unwrapped(model).parameters()}
+    for name, layer in found.items():
+        if id(layer.parameter()) not in own:
+            raise ValueError(f"layers: expected layers of this model; {name!r} belongs to another one")
+    return found, count_of(density, sum(layer.numel for layer in found.values()))
+
+
+def follows_paper_code(compat: str | None) -> bool:
+    """Whether the released code of the paper is to be followed where it departs from the definition.
+
+    Raises:
+        ValueError: `compat` is neither None nor ``"paper-code"``.
+    """
+    if compat not in (None, PAPER_CODE):
+        raise ValueError(f"compat: expected None or {PAPER_CODE!r}; got {compat!r}")
+    return compat is not None

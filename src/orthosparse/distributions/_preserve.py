@@ -1,0 +1,70 @@
+"""A model that is run, on other tensors and in another mode, and afterwards is as it was."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.substitution import substituted
+
+Made = TypeVar("Made")
+
+
+@contextmanager
+def preserve(model: nn.Module) -> Iterator[None]:
+    """Put back, however the block ends: every submodule's mode, attributes and buffers, and the global generators.
+
+    Parameters are not put back: inside, a model is to be run by `with_tensors` alone, which lends it others.
+    """
+    modules = list(model.modules())
+    attributes = [dict(vars(module)) for module in modules]
+    buffers = [dict(module._buffers) for module in modules]
+    places = _accelerators(model)
+    kind = {"device_type": places[0].type} if places else {}
+    try:
+        with torch.random.fork_rng([place.index for place in places], **kind), torch.enable_grad():
+            for module in modules:
+                vars(module).pop("_compiled_call_impl", None)  # compiled graphs cannot be differentiated twice
+            yield
+    finally:
+        for module, before, held in zip(modules, attributes, buffers, strict=True):
+            vars(module).clear()
+            vars(module).update(before)
+            module._buffers.clear()
+            module._buffers.update(held)
+
+
+def seed_generators(model: nn.Module, seed: int) -> None:
+    """Seed the global generators that dropout on the model's devices draws from; only inside `preserve`."""
+    torch.default_generator.manual_seed(seed)
+    for place in _accelerators(model):
+        with torch.accelerator.device_index(place.index):
+            torch.get_device_module(place).manual_seed(seed)
+
+
+def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor], function: Callable[[nn.Module], Made]) -> Made:
+    """Return ``function(model)`` while `model` holds these tensors, by parameter or buffer name, in place of its own.
+
+    The function's backward pass belongs inside it, for layers that are recomputed there. cuDNN, which would move lent
+    recurrent weights into memory of its own and has no second derivative for them, is off for recurrent models.
+    """
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    with _without_cudnn() if recurrent else nullcontext(), substituted(model, tensors):
+        return function(model)
+
+
+@contextmanager
+def _without_cudnn() -> Iterator[None]:
+    before = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = before
+
+
+def _accelerators(model: nn.Module) -> list[torch.device]:
+    places = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    return sorted((place for place in places if place.type not in ("cpu", "meta")), key=str)

@@ -1,0 +1,152 @@
+"""The front door: one call makes a model exactly sparse, and orthogonal, and says what it did."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from orthosparse import masking
+from orthosparse.checks import check_density, check_parameter
+from orthosparse.choices import DistributionName, FloorName, SchemeName
+from orthosparse.counts import FLOORS
+from orthosparse.distributed import broadcast_masks, broadcast_seed
+from orthosparse.distributions import DISTRIBUTIONS
+from orthosparse.floors import floor_notes, meet_floors
+from orthosparse.layers import Layer, Split, find_layers, left_dense, summarize, unwrapped
+from orthosparse.mappings import Masks
+from orthosparse.masks import counts_of
+from orthosparse.parametrized import leaf
+from orthosparse.randomness import derive, draw_seed
+from orthosparse.registry import lookup
+from orthosparse.report import Report, row_of
+from orthosparse.schemes import SCHEME_FLOORS, SCHEMES
+from orthosparse.selection import Selector
+from orthosparse.sharding import full_tensor
+
+# What every member of a family is handed; what else it takes is an option of its own.
+_FAMILY = {"model", "density", "masks", "layers", "batch", "loss", "gain", "bias_std", "generator", "floor"}
+
+
+def sparsify(
+    model: nn.Module,
+    density: float,
+    *,
+    distribution: DistributionName | str = "erk",
+    scheme: SchemeName | str = "eoi",
+    batch: Any = None,
+    loss: Callable[..., torch.Tensor] | None = None,
+    include: Sequence[Selector] | Selector | None = None,
+    exclude: Sequence[Selector] | Selector = (),
+    split: Split | None = None,
+    gain: float = 1.0,
+    bias_std: float = 0.0,
+    floor: FloorName | str = "raise",
+    generator: torch.Generator | None = None,
+    **options: Any,
+) -> Report:
+    """Give `model` masks of exactly ``density * weights`` ones (the nearest integer, halves up), and weights on them.
+
+    (`dense_ends` reads `density` as that of the inner layers, and so keeps more.)
+
+    Under torch.distributed every rank ends with rank 0's masks and weights, whatever it was seeded with.
+
+    Args:
+        distribution: how many weights each layer may keep, a name in DISTRIBUTIONS.
+        scheme: which ones and with what values, a name in SCHEMES.
+        batch: ``(x, y)``, or an iterable of such, for the distributions that look at data.
+        loss: ``(output, y) -> scalar``; cross-entropy by default.
+        include: only these layers (see `find_layers`, also for `exclude` and `split`).
+        floor: what to do with a layer that is given fewer entries than orthogonality needs: ``raise`` takes them from
+            the other layers, ``minimal`` adds them to the total, ``partial`` keeps the count and makes a partial
+            isometry, ``error`` refuses.
+        options: go to the distribution or the scheme that takes an argument of that name
+            (``compat="paper-code"``, ``depthwise="shift"``, ``center_density=0.3``).
+
+    Raises:
+        TypeError: an argument, or weights, of a wrong type; the model is unchanged, as below.
+        ValueError: a bad argument, nothing to sparsify, or a model that has masks already.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 10))
+        >>> report = sparsify(model, 0.25, generator=torch.Generator().manual_seed(0))
+        >>> report.got, report.numel, report.rows[0].orthogonality < 1e-5
+        (300, 1200, True)
+    """
+    density = check_density(density)
+    distribute, fill = lookup(DISTRIBUTIONS, distribution, "distribution"), lookup(SCHEMES, scheme, "scheme")
+    lookup(FLOORS, floor, "floor")
+    own = _route(options, {f"distribution {distribution!r}": distribute, f"scheme {scheme!r}": fill})
+    model = unwrapped(model)
+    layers = _layers(model, include, exclude, split)
+    seed = broadcast_seed(draw_seed(generator))
+    data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
+    given = broadcast_masks(distribute(model, density, layers=layers, **data, **own[0]))
+    least: Callable[..., int] = SCHEME_FLOORS.get(scheme, _no_floor)
+    floors = {name: least(layer, **own[1]) for name, layer in layers.items()}
+    masks = meet_floors(given, floors, floor, seed)
+    asked = counts_of(given)
+    with _unchanged_on_error(model, layers):
+        values = {"gain": gain, "bias_std": bias_std, "generator": derive(seed, "scheme")}
+        masks = fill(model, masks, layers=layers, **values, **own[1])
+        masking.attach(model, masks, layers=layers)
+        masking.synchronize(model)
+        notes = floor_notes(asked, counts_of(masks), floors)
+        rows = [
+            row_of(layer, full_tensor(layer.weight()), masks[name], asked=asked[name], gain=gain, note=notes[name])
+            for name, layer in layers.items()
+        ]
+    return Report(tuple(rows), sum(asked.values()), distribution, scheme, gain, seed, left_dense(model, layers))
+
+
+def _no_floor(layer: Layer, **own: Any) -> int:
+    del layer, own  # any number of entries will do
+    return 0
+
+
+def _layers(
+    model: nn.Module,
+    include: Sequence[Selector] | Selector | None,
+    exclude: Sequence[Selector] | Selector,
+    split: Split | None,
+) -> dict[str, Layer]:
+    if masking.is_sparsified(model):
+        raise ValueError(
+            "model: expected one without masks; this one is sparsified already: use replace_masks, or bake it"
+        )
+    layers = find_layers(model, include=include, exclude=exclude, split=split)
+    if not layers:
+        left = summarize(left_dense(model, {})) or "it has no matrices"
+        raise ValueError(f"model: expected at least one layer to sparsify; found none (left dense: {left})")
+    for name, layer in layers.items():
+        check_parameter(name, layer.parameter())
+    return layers
+
+
+def _route(options: Mapping[str, Any], members: Mapping[str, Callable[..., Masks]]) -> list[dict[str, Any]]:
+    """Hand each option to the members that take an argument of that name."""
+    taken = {what: set(inspect.signature(member).parameters) - _FAMILY for what, member in members.items()}
+    for option in options:
+        if not any(option in names for names in taken.values()):
+            known = "; ".join(f"{what} takes {', '.join(sorted(names)) or 'none'}" for what, names in taken.items())
+            raise ValueError(
+                f"options: expected one that the distribution or the scheme takes; got {option!r} ({known})"
+            )
+    return [{name: value for name, value in options.items() if name in names} for names in taken.values()]
+
+
+@contextmanager
+def _unchanged_on_error(model: nn.Module, layers: Mapping[str, Layer]) -> Iterator[None]:
+    """Take off all masks, and put weights and biases back as they were, when the block raises."""
+    leaves = [leaf(layer.module, tensor) for layer in layers.values() for tensor in (layer.tensor, *layer.biases)]
+    before = [parameter.detach().clone() for parameter in leaves]
+    try:
+        yield
+    except BaseException:
+        masking.bake(model)
+        with torch.no_grad():
+            for parameter, value in zip(leaves, before, strict=True):
+                parameter.copy_(value)
+        raise

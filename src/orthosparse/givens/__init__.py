@@ -1,0 +1,31 @@
+"""Algorithm 1: exactly orthogonal sparse matrices, as products of random Givens rotations.
+
+A matrix starts as [I 0] and its columns are rotated, two at a time, until its active entries are as many as asked; a
+tall one is the transpose of a wide one. So the smaller of its two Gram matrices is the identity. The active entries are
+known before any value is computed and are never read off the values, which may be tiny or zero.
+"""
+
+from orthosparse.givens.density import expected_density, expected_rotations
+from orthosparse.givens.sampling import (
+    Law,
+    counts_after,
+    has_kernel,
+    partial,
+    rotate,
+    sample,
+    sample_batch,
+    sample_csr,
+)
+
+__all__ = [
+    "Law",
+    "counts_after",
+    "expected_density",
+    "expected_rotations",
+    "has_kernel",
+    "partial",
+    "rotate",
+    "sample",
+    "sample_batch",
+    "sample_csr",
+]

@@ -1,0 +1,243 @@
+"""What the Givens sampler draws: one matrix, a batch, a compressed one, a given number of rotations."""
+
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TypedDict, Unpack
+
+import torch
+from torch import Tensor
+
+from orthosparse.checks import check_at_least, check_count, check_dtype
+from orthosparse.choices import BackendName, StartName, StopName
+from orthosparse.givens import kernel_backend, plan, python_backend
+from orthosparse.givens.task import ROTATIONS, Task, make_task
+from orthosparse.randomness import draw_seed
+from orthosparse.registry import lookup
+
+
+class Law(TypedDict, total=False):
+    """Keywords of `sample` that say which matrix is drawn, rather than how."""
+
+    stop: StopName | str
+    angle: float | None
+    start: StartName | str
+    rows: tuple[int, int] | None
+
+
+def sample(
+    shape: tuple[int, int],
+    count: int,
+    *,
+    stop: StopName | str = "exact",
+    angle: float | None = None,
+    start: StartName | str = "identity",
+    rows: tuple[int, int] | None = None,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype = torch.float64,
+    threads: int = 1,
+    backend: BackendName | str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Return an orthogonal matrix with `count` active entries, and their mask.
+
+    Needs count >= min(shape). Full density is reached by rotations too; the result is then close to, but not exactly,
+    uniformly distributed over the orthogonal matrices.
+
+    Args:
+        stop: "exact": pairs that would overshoot are passed over, and when nothing more fits, what is still missing
+            becomes zero-valued active entries at random places. "first": the first state with at least `count`
+            non-zeros. "closest": that one or the one before, whichever is closer. The last two have no exact count.
+        angle: of every rotation, in radians; None: each uniform on [0, 2 pi). With a fixed angle some active entries
+            may be zero (two eighths of a turn of the same columns make a quarter).
+        start: "identity", the paper's [I 0], or "permuted", a random signed permutation of it.
+        rows: (first, last), the rows to return; the shards of one seed make the whole matrix, bit for bit.
+        generator: gives one seed; None: one from the operating system.
+        dtype: of the values; all arithmetic is float64 and cast at the end.
+        threads: of the kernel; the bits do not depend on it.
+        backend: "kernel", compiled; "python"; "auto", the kernel where it was built. Both give the same mask, and
+            values equal to 1e-15.
+
+    Raises:
+        TypeError, ValueError: an argument is not what is said above.
+
+    Example:
+        >>> weight, mask = sample((40, 60), 300, generator=torch.Generator().manual_seed(0))
+        >>> int(mask.sum()), bool((weight[~mask] == 0).all())
+        (300, True)
+        >>> torch.allclose(weight @ weight.T, torch.eye(40, dtype=torch.float64), atol=1e-12)
+        True
+    """
+    task = make_task(shape, stop=stop, angle=angle, start=start, rows=rows)
+    counts = [_check(shape, count)]
+    values, mask = _drawn(task, counts, generator=generator, dtype=dtype, threads=threads, backend=backend)
+    return values[0], mask[0]
+
+
+def sample_batch(
+    batch: int,
+    shape: tuple[int, int],
+    count: int | Sequence[int],
+    *,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype = torch.float64,
+    threads: int = 1,
+    backend: BackendName | str = "auto",
+    **law: Unpack[Law],
+) -> tuple[Tensor, Tensor]:
+    """Return `batch` matrices [batch, rows, cols] of one count, or of one count each, and their masks.
+
+    The keywords are those of `sample`. Member 0 is what `sample` returns, and no member depends on how many follow it.
+
+    Example:
+        >>> values, masks = sample_batch(3, (8, 8), [8, 16, 64])
+        >>> masks.sum((1, 2)).tolist()
+        [8, 16, 64]
+    """
+    task = make_task(shape, **law)
+    check_at_least(batch, 0, "batch")
+    counts = list(count) if isinstance(count, Sequence) else [count] * batch
+    if len(counts) != batch:
+        raise ValueError(f"count: expected one integer or {batch} of them, one for each matrix; got {len(counts)}")
+    counts = [_check(shape, each) for each in counts]
+    return _drawn(task, counts, generator=generator, dtype=dtype, threads=threads, backend=backend)
+
+
+def sample_csr(
+    shape: tuple[int, int],
+    count: int,
+    *,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype = torch.float64,
+    threads: int = 1,
+    backend: BackendName | str = "auto",
+    **law: Unpack[Law],
+) -> Tensor:
+    """Return the matrix of `sample` as a `torch.sparse_csr` tensor whose stored entries are the active ones.
+
+    The keywords are those of `sample`. Time and memory grow like `count`, not like the shape's product.
+
+    Example:
+        >>> weight = sample_csr((100_000, 100_000), 120_000, generator=torch.Generator().manual_seed(0))
+        >>> weight.shape, weight.values().numel()
+        (torch.Size([100000, 100000]), 120000)
+    """
+    task = make_task(shape, **law)
+    check_dtype(dtype)
+    threads = check_at_least(threads, 1, "threads")
+    module, wanted = _backend(backend), _check(shape, count)
+    parts = module.csr(task, wanted, draw_seed(generator), threads)
+    starts, cols, values = (torch.from_numpy(part) for part in parts)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support", category=UserWarning)
+        return torch.sparse_csr_tensor(
+            starts, cols, _cast(values, dtype), task.shape, device="cpu", check_invariants=False
+        )
+
+
+def rotate(
+    shape: tuple[int, int],
+    rotations: int,
+    *,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype = torch.float64,
+    threads: int = 1,
+    backend: BackendName | str = "auto",
+    **law: Unpack[Law],
+) -> tuple[Tensor, Tensor]:
+    """Return the product of the start and exactly `rotations` rotations, and the mask of its non-zeros.
+
+    The keywords are those of `sample`, but for `stop`.
+
+    Example:
+        >>> values, mask = rotate((4, 4), 1)
+        >>> int(mask.sum())  # two columns of one entry each became two columns of two
+        6
+    """
+    task = _of_rotations(shape, law)
+    counts = [check_at_least(rotations, 0, "rotations")]
+    values, mask = _drawn(task, counts, generator=generator, dtype=dtype, threads=threads, backend=backend)
+    return values[0], mask[0]
+
+
+def counts_after(
+    shape: tuple[int, int], rotations: int, *, generator: torch.Generator | None = None, **law: Unpack[Law]
+) -> Tensor:
+    """Return how many non-zeros one draw has after 0, 1, ..., `rotations` rotations: int64 [rotations + 1].
+
+    Example:
+        >>> counts_after((4, 4), 1).tolist()
+        [4, 6]
+    """
+    task = _of_rotations(shape, law)
+    check_at_least(rotations, 0, "rotations")
+    return torch.tensor(plan.counts_after(task, rotations, draw_seed(generator)), device="cpu")
+
+
+def partial(
+    shape: tuple[int, int],
+    count: int,
+    *,
+    start: StartName | str = "identity",
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> tuple[Tensor, Tensor]:
+    """Return the best that fewer than min(shape) entries can do: `count` of the start's entries, the rest zero.
+
+    It has `count` singular values 1 and no others: it keeps the norm of what it does not annihilate.
+
+    Example:
+        >>> values, mask = partial((6, 4), 3, start="permuted")
+        >>> torch.linalg.svdvals(values).tolist()
+        [1.0, 1.0, 1.0, 0.0]
+    """
+    task = make_task(shape, start=start)
+    dtype, count = check_dtype(dtype), check_count(count, shape, floor=0, ceiling=task.height)
+    rows, cols, signs = plan.scattered_start(task, draw_seed(generator))
+    values = torch.zeros(task.height, task.width, dtype=dtype, device="cpu")
+    values[rows[:count], cols[:count]] = torch.tensor(signs[:count], dtype=dtype, device="cpu")
+    values = values.T.contiguous() if task.tall else values
+    return values, values != 0
+
+
+def has_kernel() -> bool:
+    """Say whether the compiled kernel was built."""
+    return kernel_backend.available()
+
+
+def _drawn(
+    task: Task, counts: list[int], *, generator: torch.Generator | None, dtype: torch.dtype, threads: int, backend: str
+) -> tuple[Tensor, Tensor]:
+    check_dtype(dtype)
+    threads = check_at_least(threads, 1, "threads")
+    module, seed = _backend(backend), draw_seed(generator)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    values = torch.empty(len(counts), *task.shape, dtype=wide, device="cpu")
+    mask = torch.empty(len(counts), *task.shape, dtype=torch.bool, device="cpu")
+    module.fill(task, counts, seed, values, mask, threads)
+    return _cast(values, dtype), mask
+
+
+def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Cast as the kernel does, which writes float64 or float32: the half types through float32."""
+    return values if dtype == values.dtype else values.to(torch.float32).to(dtype)
+
+
+def _check(shape: tuple[int, int], count: int) -> int:
+    return check_count(count, shape, floor=min(shape), ceiling=shape[0] * shape[1])
+
+
+def _of_rotations(shape: tuple[int, int], law: Law) -> Task:
+    if "stop" in law:
+        raise TypeError("stop: the number of rotations is given, there is no stopping rule")
+    return make_task(shape, **law)._replace(stop=ROTATIONS)
+
+
+def _backend(name: str) -> ModuleType:
+    kernel = kernel_backend if kernel_backend.available() else None
+    found = lookup({"auto": kernel or python_backend, "kernel": kernel, "python": python_backend}, name, "backend")
+    if found is None:
+        raise ValueError(
+            "backend: the compiled kernel is not built; install a C++ compiler and reinstall orthosparse from source "
+            '("pip install --no-binary orthosparse --force-reinstall orthosparse"), or take "python" or "auto"'
+        )
+    return found

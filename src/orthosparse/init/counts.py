@@ -1,0 +1,56 @@
+"""How many entries a sparse weight gets: what was asked, what orthogonality needs, and a kernel centre's part of it."""
+
+import math
+
+from orthosparse.checks import check_density
+from orthosparse.counts import TENSOR_FLOORS, count_of
+from orthosparse.registry import lookup
+
+
+def requested(density: float | None, count: int | None, size: int) -> int:
+    """Return the count that a density, or a count, asks for out of `size` entries.
+
+    Raises:
+        TypeError: not exactly one of both is given, or it is not a number.
+        ValueError: it is out of range.
+    """
+    if count is None and density is not None:
+        return count_of(density, size)
+    if count is None or density is not None:
+        raise TypeError(f"density, count: expected exactly one of them; got density={density!r}, count={count!r}")
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"count: expected an integer in [0, {size}]; got {count!r} ({type(count).__name__})")
+    if not 0 <= count <= size:
+        raise ValueError(f"count: expected an integer in [0, {size}]; got {count}")
+    return count
+
+
+def resolve(density: float | None, count: int | None, least: int, size: int, *, floor: str) -> int:
+    """Return the count to fill: what is asked, or where that is below `least`, what the policy `floor` makes of it.
+
+    Raises:
+        ValueError: no such policy, or the policy is to refuse; the message names the smallest density that works.
+    """
+    wanted = requested(density, count, size)
+    lookup(TENSOR_FLOORS, floor, "floor")
+    if wanted >= least or floor == "partial":
+        return wanted
+    if floor == "minimal":
+        return least
+    came = f"count: got {wanted}" if density is None else f"density: got {density!r}, {wanted} entries"
+    raise ValueError(
+        f"{came}; expected at least {least / size!r}, {least} entries of {size}, for an orthogonal weight "
+        "(floor='partial' fills fewer, floor='minimal' fills as many as that)"
+    )
+
+
+def center(total: int, least: int, room: int, size: int, density: float | None) -> int:
+    """Return how many of a kernel's `total` entries its matrix gets, out of the `room` it has.
+
+    `density` None stands for min(d k, sqrt(d)), k the number of taps: d k is where all entries are in the matrix, and
+    sqrt(d) is the paper's choice. The result is clipped to what orthogonality needs and to what `total` allows.
+    """
+    if density is None:
+        overall = total / size
+        density = min(overall * (size // room), math.sqrt(overall))
+    return max(least, min(count_of(check_density(density, "center_density"), room), total))

@@ -1,0 +1,75 @@
+"""Dense orthogonal starts of one weight: a matrix, a delta kernel, a kernel that uses all taps."""
+
+import torch
+
+from orthosparse.checks import KERNEL, MATRIX
+from orthosparse.choices import TapName
+from orthosparse.init import delta
+from orthosparse.init.fill import check_weight, fill
+from orthosparse.init.haar import conv_kernels, haar
+from orthosparse.orthogonality import group_views
+from orthosparse.randomness import derive, draw_seed
+
+
+def orthogonal_(weight: torch.Tensor, *, gain: float = 1.0, generator: torch.Generator | None = None) -> torch.Tensor:
+    """Fill a matrix with a dense orthogonal one, uniform among all of them (Haar), times `gain`.
+
+    Example:
+        >>> weight = orthogonal_(torch.empty(2, 3), generator=torch.Generator().manual_seed(0))
+        >>> torch.allclose(weight @ weight.T, torch.eye(2), atol=1e-6)
+        True
+    """
+    scale = check_weight(weight, gain, MATRIX)
+    matrix = haar(1, *weight.shape, generator=derive(draw_seed(generator), "matrix"))[0]
+    return fill(weight, matrix * scale)
+
+
+def delta_orthogonal_(
+    weight: torch.Tensor,
+    *,
+    groups: int = 1,
+    gain: float = 1.0,
+    tap: TapName | str = "center",
+    transposed: bool = False,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """Fill a convolution weight with a dense orthogonal matrix per group at one tap, and zeros elsewhere.
+
+    Args:
+        tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own.
+
+    Example:
+        >>> weight = delta_orthogonal_(torch.empty(1, 1, 3), generator=torch.Generator().manual_seed(0))
+        >>> weight.abs()
+        tensor([[[0., 1., 0.]]])
+    """
+    scale = check_weight(weight, gain, KERNEL)
+    groups, first, second, *sides = group_views(weight, groups).shape
+    seed = draw_seed(generator)
+    positions = delta.taps(groups, first if transposed else second, sides, tap=tap, generator=derive(seed, "taps"))
+    matrices = haar(groups, first, second, generator=derive(seed, "matrix"))
+    return fill(weight, delta.embed(matrices * scale, positions, sides, transposed=transposed))
+
+
+def conv_orthogonal_(
+    weight: torch.Tensor,
+    *,
+    groups: int = 1,
+    gain: float = 1.0,
+    transposed: bool = False,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """Fill a convolution weight with an orthogonal kernel that uses all taps (Xiao et al. 2018, Algorithm 1).
+
+    Kernels of any sides, equal or not, odd or even, in one to three dimensions.
+
+    Example:
+        >>> from orthosparse.orthogonality import is_orthogonal
+        >>> is_orthogonal(conv_orthogonal_(torch.empty(4, 3, 3, 2), generator=torch.Generator().manual_seed(0)))
+        True
+    """
+    del transposed  # the adjoint of an orthogonal map is orthogonal: one draw serves both ways to store it
+    scale = check_weight(weight, gain, KERNEL)
+    groups, first, second, *sides = group_views(weight, groups).shape
+    generator = derive(draw_seed(generator), "kernel")
+    return fill(weight, conv_kernels(groups, first, second, sides, generator=generator) * scale)

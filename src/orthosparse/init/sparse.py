@@ -1,0 +1,153 @@
+"""Sparse orthogonal starts of one weight, and the mask they live on: a matrix, a delta kernel."""
+
+from typing import Unpack
+
+import torch
+
+from orthosparse import givens, masks
+from orthosparse.checks import KERNEL, MATRIX
+from orthosparse.choices import StartName, StopName, TapName, TensorFloorName
+from orthosparse.givens import Law
+from orthosparse.init import counts, delta
+from orthosparse.init.fill import check_weight, fill
+from orthosparse.orthogonality import group_views
+from orthosparse.randomness import derive, draw_seed
+
+
+def sparse_orthogonal_(
+    weight: torch.Tensor,
+    density: float | None = None,
+    *,
+    count: int | None = None,
+    gain: float = 1.0,
+    generator: torch.Generator | None = None,
+    stop: StopName | str = "exact",
+    angle: float | None = None,
+    start: StartName | str = "identity",
+    floor: TensorFloorName | str = "error",
+    threads: int = 1,
+) -> torch.Tensor:
+    """Fill a matrix with a sparse orthogonal one, a product of random Givens rotations, and return its mask.
+
+    Gain apart, the entries are those of `givens.sample` with the same generator.
+
+    Args:
+        count: the number of active entries, instead of `density`.
+        stop: "exact" meets the count; "closest" and "first" are the paper's rules, which may miss it.
+        angle: one angle for all rotations, in radians; by default each draws its own.
+        start: "identity", or "permuted" for a random signed permutation.
+        floor: what to do when fewer than min(n, m) entries are asked for, so that no orthogonal matrix has so few.
+            "error" refuses; "partial" fills as many rows as there are entries with one unit entry each, in columns of
+            their own, and leaves the rest at zero; "minimal" fills an orthogonal matrix of min(n, m) entries.
+
+    Example:
+        >>> weight = torch.empty(4, 4)
+        >>> mask = sparse_orthogonal_(weight, density=0.5, generator=torch.Generator().manual_seed(0))
+        >>> int(mask.sum()), torch.allclose(weight @ weight.T, torch.eye(4), atol=1e-6)
+        (8, True)
+    """
+    scale = check_weight(weight, gain, MATRIX)
+    least = min(weight.shape)
+    total = counts.resolve(density, count, least, weight.numel(), floor=floor)
+    values, mask = givens.sample(
+        (weight.shape[0], weight.shape[1]),
+        max(total, least),
+        stop=stop,
+        angle=angle,
+        start=start,
+        generator=generator,
+        dtype=weight.dtype if scale == 1 else torch.float64,
+        threads=threads,
+    )
+    if total < least:
+        mask = masks.resize(mask, total, generator=derive(draw_seed(generator), "kept"))
+        values = values * mask
+    fill(weight, values if scale == 1 else values.mul_(scale))
+    active: torch.Tensor = mask.to(weight.device)
+    return active
+
+
+def sparse_delta_orthogonal_(
+    weight: torch.Tensor,
+    density: float | None = None,
+    *,
+    count: int | None = None,
+    groups: int = 1,
+    center_density: float | None = None,
+    gain: float = 1.0,
+    tap: TapName | str = "center",
+    transposed: bool = False,
+    generator: torch.Generator | None = None,
+    stop: StopName | str = "exact",
+    angle: float | None = None,
+    start: StartName | str = "identity",
+    floor: TensorFloorName | str = "error",
+    threads: int = 1,
+) -> torch.Tensor:
+    """Fill a convolution weight with a sparse orthogonal matrix per group at one tap, and return its mask.
+
+    The entries that the mask still lacks are chosen uniformly among all others, those at the tap included, and start at
+    zero. Depthwise, each channel has one tap of 1 or -1 by a fair coin.
+
+    Args:
+        count: the number of active entries, instead of `density`.
+        center_density: density of the matrices, by default min(d k, sqrt(d)), d being the weight's density and k the
+            number of taps; clipped to what `density` and the floor allow. The paper's 1000-layer network has
+            ``center_density=density``; its other networks have the default.
+        tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own.
+        floor: as in `sparse_orthogonal_`, like `stop`, `angle`, `start` and `threads`; a group's is
+            min(out, in) / groups.
+
+    Example:
+        >>> weight = torch.empty(8, 8, 3, 3)
+        >>> mask = sparse_delta_orthogonal_(weight, density=0.1, generator=torch.Generator().manual_seed(0))
+        >>> int(mask.sum()), int((weight != 0).sum())  # round(0.1 * 576), round(sqrt(58 / 576) * 64)
+        (58, 20)
+    """
+    scale = check_weight(weight, gain, KERNEL)
+    groups, first, second, *sides = group_views(weight, groups).shape
+    least, room, size = groups * min(first, second), groups * first * second, weight.numel()
+    total = counts.resolve(density, count, least, size, floor=floor)
+    inside = counts.center(total, least, room, size, center_density)
+    seed = draw_seed(generator)
+    positions = delta.taps(groups, first if transposed else second, sides, tap=tap, generator=derive(seed, "taps"))
+    law = Law(stop=stop, angle=angle, start=start)
+    dtype = weight.dtype if scale == 1 else torch.float64
+    values, active = _sparse_matrices(groups, (first, second), inside, seed=seed, dtype=dtype, threads=threads, **law)
+    if total < least:
+        active = masks.resize(active, total, generator=derive(seed, "kept"))
+        values = values * active
+    mask = delta.embed(active, positions, sides, transposed=transposed)
+    # max: the paper's stopping rules may overshoot.
+    mask = masks.resize(mask, max(total, int(active.sum())), generator=derive(seed, "unfrozen"))
+    values = values if scale == 1 else (values * scale).to(weight.dtype)
+    fill(weight, delta.embed(values, positions, sides, transposed=transposed))
+    return mask.reshape(weight.shape).to(weight.device)
+
+
+def _sparse_matrices(
+    groups: int,
+    shape: tuple[int, int],
+    count: int,
+    *,
+    seed: int,
+    dtype: torch.dtype,
+    threads: int,
+    **law: Unpack[Law],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a sparse orthogonal matrix for each group, `count` active entries in all, and their masks."""
+    generator = derive(seed, "rotations")
+    if shape != (1, 1):
+        shares = _shared(count, groups, derive(seed, "shares"))
+        return givens.sample_batch(groups, shape, shares, generator=generator, dtype=dtype, threads=threads, **law)
+    # A rotation needs two columns: of a random orthogonal 1 x 1 matrix only the sign is left.
+    values, active = givens.sample_batch(1, shape, 1, generator=generator, dtype=dtype, threads=threads, **law)
+    signs = 2 * torch.randint(2, (groups, 1, 1), generator=derive(seed, "signs"), device="cpu") - 1
+    return values * signs, active.expand(groups, 1, 1)
+
+
+def _shared(count: int, groups: int, generator: torch.Generator) -> list[int]:
+    """Split `count` evenly; random groups get one more where it does not divide."""
+    share, more = divmod(count, groups)
+    richer = set(torch.randperm(groups, generator=generator, device="cpu")[:more].tolist())
+    return [share + (group in richer) for group in range(groups)]

@@ -1,0 +1,144 @@
+"""Which tensors of a model are sparsified."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from orthosparse.layers.layer import Layer, layer_name, unwrapped
+from orthosparse.layers.tensors import is_pruned, tensors_of
+from orthosparse.parametrized import has_one_leaf, leaf, plain_modules, tensor_names
+from orthosparse.selection import Selection, Selector, matches_pattern
+
+Split = Mapping[str, int | Sequence[int]]
+
+# Last name of a Linear that holds query, key and value one after the other, in timm's and Hugging Face's models.
+_FUSED = {"qkv", "to_qkv", "Wqkv", "qkv_proj", "in_proj_qkv", "c_attn", "kv", "to_kv"}
+
+
+def find_layers(
+    model: nn.Module,
+    *,
+    include: Sequence[Selector] | Selector | None = None,
+    exclude: Sequence[Selector] | Selector = (),
+    split: Split | None = None,
+) -> dict[str, Layer]:
+    """Return the layers of `model` that are to be sparsified, by name, in module order.
+
+    By default: Linear, convolutions, attention projections, recurrent weights, Hugging Face's Conv1D, and what modules
+    of your own declare: ``__orthosparse__ = {"w_in": "in out", "w_out": "out in"}`` in such a class says which of its
+    parameters are matrices and how they are stored (one word a side; a kernel has ``tap`` for its further ones). Never
+    embeddings (nor what is tied to them), norms, biases, frozen tensors, or those without entries.
+
+    Args:
+        include: only these. A frozen tensor, or one tied to an embedding, must be named, itself or a module around it:
+            globs, types and callables pass over it. Modules that declare nothing then count as stored ``out in``.
+        exclude: not these. A selector is a module's name, a glob over names, a module type, or a callable
+            ``(name, module) -> bool``; it stands for the module and all below it. A string may also name a tensor
+            (``"mixer.weight_b"``).
+        split: fused matrices by module or tensor, name or glob: the number of equal parts, or their output sizes. In
+            a convolution with groups, what a group and a part have in common is a matrix of its own.
+
+    Raises:
+        TypeError: something that is not a selector, or not a split.
+        ValueError: a name or glob that matches nothing, a split that does not fit, or a tensor that cannot be masked.
+
+    Example:
+        >>> [*find_layers(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)), exclude=["2"])]
+        ['0']
+    """
+    model = unwrapped(model)
+    wanted = None if include is None else Selection(model, include, "include")
+    unwanted = Selection(model, exclude, "exclude")
+    splits = _Splits(model, {} if split is None else split)
+    owners = _owners(model)
+    layers: dict[int, Layer] = {}
+    for layer in _candidates(model, everything=wanted is not None):
+        names = layer.module_name, layer.tensor
+        if unwanted.matches(*names) or not (wanted is None or wanted.matches(*names)):
+            continue
+        _check_can_be_masked(layer)
+        parameter = layer.parameter()
+        named = wanted is not None and wanted.names(*names)
+        if not layer.numel or (_is_protected(layer, owners[id(parameter)]) and not named):
+            continue
+        if id(parameter) not in layers:
+            tied = [(m, t) for m, t in owners[id(parameter)] if (m, t) != (layer.module, layer.tensor)]
+            layers[id(parameter)] = replace(layer, parts=splits.parts_of(layer), tied=tuple(tied))
+    return {layer.name: layer for layer in layers.values()}
+
+
+def _candidates(model: nn.Module, *, everything: bool) -> Iterator[Layer]:
+    for module_name, module in plain_modules(model):
+        for tensor, facts in tensors_of(module, module_name, everything=everything):
+            yield Layer(layer_name(module_name, tensor), module, module_name, tensor, **facts)
+
+
+def _is_protected(layer: Layer, owners: list[tuple[nn.Module, str]]) -> bool:
+    """Whether a tensor is left alone unless it is named: frozen, or an embedding that another module uses too."""
+    embeddings = (nn.Embedding, nn.EmbeddingBag)
+    embedded = any(isinstance(module, embeddings) for module, _ in owners) and not isinstance(layer.module, embeddings)
+    return embedded or not layer.parameter().requires_grad
+
+
+def _check_can_be_masked(layer: Layer) -> None:
+    if is_pruned(layer.module, layer.tensor):
+        raise ValueError(
+            f"model: {layer.name!r} has a mask of torch.nn.utils.prune; import_prune_masks takes that over, "
+            "torch.nn.utils.prune.remove makes it permanent; or exclude it"
+        )
+    if not has_one_leaf(layer.module, layer.tensor):
+        raise ValueError(
+            f"model: {layer.name!r} is computed from several tensors (weight norm?); remove that, or exclude it"
+        )
+    if isinstance(layer.parameter(), nn.parameter.UninitializedParameter):
+        raise ValueError(f"model: {layer.name!r} has no shape yet; run the lazy module on a batch first")
+
+
+def _owners(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
+    """Every (module, tensor) that holds a given parameter, by the parameter's id."""
+    owners: dict[int, list[tuple[nn.Module, str]]] = {}
+    for _, module in plain_modules(model):
+        for tensor in tensor_names(module):
+            if has_one_leaf(module, tensor):
+                owners.setdefault(id(leaf(module, tensor)), []).append((module, tensor))
+    return owners
+
+
+class _Splits:
+    """The user's `split`, then what names tell of fused matrices."""
+
+    def __init__(self, model: nn.Module, split: Split) -> None:
+        if not isinstance(split, Mapping) or not all(isinstance(name, str) for name in split):
+            raise TypeError(f"split: expected a mapping from names to numbers or sizes of parts; got {split!r}")
+        tensors = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+        names = [*tensors, *(name for name, _ in model.named_modules())]
+        for pattern in split:
+            if not any(matches_pattern(pattern, name) for name in names):
+                raise ValueError(f"split: expected names of modules; {pattern!r} matches none of this model")
+        self.split = split
+
+    def parts_of(self, layer: Layer) -> tuple[int, ...]:
+        for pattern, pieces in self.split.items():
+            if matches_pattern(pattern, layer.module_name) or matches_pattern(
+                pattern, f"{layer.module_name}.{layer.tensor}".lstrip(".")
+            ):
+                return _parts(layer, pieces)
+        if layer.kind == "linear" and len(layer.parts) == 1 and layer.module_name.rsplit(".", 1)[-1] in _FUSED:
+            out, inputs = layer.parts[0], layer.shape[0 if layer.transposed else 1]
+            if out in (2 * inputs, 3 * inputs):
+                return (inputs,) * (out // inputs)
+        return layer.parts
+
+
+def _parts(layer: Layer, pieces: int | Sequence[int]) -> tuple[int, ...]:
+    out, sizes = sum(layer.parts), [pieces] if isinstance(pieces, int) else pieces
+    if not isinstance(sizes, Sequence) or any(isinstance(each, bool) or not isinstance(each, int) for each in sizes):
+        raise TypeError(f"split: expected an integer or a sequence of integers for {layer.name!r}; got {pieces!r}")
+    if isinstance(pieces, int) and pieces > 0 and out % pieces == 0:
+        return (out // pieces,) * pieces
+    if not isinstance(pieces, int) and sum(pieces) == out and min(pieces) > 0:
+        return tuple(pieces)
+    raise ValueError(
+        f"split: expected a divisor or a partition of {out}, the outputs of {layer.name!r}; got {pieces!r}"
+    )

@@ -1,0 +1,60 @@
+"""Which matrices of a model were left dense, and why, in words."""
+
+from collections.abc import Mapping
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from orthosparse.layers.layer import Layer, layer_name, unwrapped
+from orthosparse.layers.tensors import is_known, tensors_of
+from orthosparse.parametrized import has_one_leaf, leaf, plain_modules, tensor_names
+
+
+def left_dense(model: nn.Module, layers: Mapping[str, Layer]) -> dict[str, str]:
+    """Return every matrix or kernel of `model` that is not among `layers`, by layer name, with the reason.
+
+    Example:
+        >>> model = nn.ModuleDict({"old": nn.Linear(2, 2).requires_grad_(False), "words": nn.Embedding(2, 2)})
+        >>> left_dense(model, {})
+        {'old': 'frozen', 'words': 'embedding'}
+    """
+    seen = {id(layer.parameter()) for layer in layers.values()}
+    left = {}
+    for module_name, module in plain_modules(unwrapped(model)):
+        if is_known(module) and module._buffers.get("weight") is not None:
+            left[layer_name(module_name, "weight")] = "buffer"
+        known = {tensor for tensor, _ in tensors_of(module, module_name, everything=False)}
+        for tensor in (name for name in tensor_names(module) if has_one_leaf(module, name)):
+            parameter = leaf(module, tensor)
+            if id(parameter) not in seen and not is_lazy(parameter) and parameter.dim() >= 2:
+                seen.add(id(parameter))
+                # weight_v of an older weight norm belongs to a weight that is known
+                among = any(tensor == name or tensor.startswith(f"{name}_") for name in known)
+                left[layer_name(module_name, tensor)] = _reason(module, parameter, known=among)
+    return left
+
+
+def _reason(module: nn.Module, parameter: nn.Parameter, *, known: bool) -> str:
+    if not parameter.numel():
+        return "without entries"
+    if not parameter.requires_grad:
+        return "frozen"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return "embedding"
+    return "not selected" if known else f"in a {type(module).__name__}, which declares no matrices"
+
+
+def summarize(left: Mapping[str, str]) -> str:
+    """Return what was left dense in one line, by reason, the first three names of each.
+
+    Example:
+        >>> summarize({"a": "frozen", "b": "embedding", "c": "frozen"})
+        '2 frozen (a, c); 1 embedding (b)'
+    """
+    reasons: dict[str, list[str]] = {}
+    for name, reason in left.items():
+        reasons.setdefault(reason, []).append(name)
+    return "; ".join(
+        f"{len(names)} {reason} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+        for reason, names in reasons.items()
+    )

@@ -1,0 +1,156 @@
+"""Masks on a model: attach, read, replace and bake them."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.layers import Layer, unwrapped
+from orthosparse.mappings import Masks
+from orthosparse.masking.masked_tensor import (
+    Mask,
+    MaskedTensor,
+    masked_tensors,
+    register_mask,
+    remove_mask,
+    why_unmaskable,
+)
+from orthosparse.masking.optimizer_state import reset_entries
+from orthosparse.masking.owners import check_masks, masked_owners_of, owners_of
+from orthosparse.parametrized import leaf
+from orthosparse.sharding import (
+    compute_device,
+    is_managed_elsewhere,
+    is_sharded,
+    move_fsdp_parameter,
+    reshard,
+)
+
+
+def attach(
+    model: nn.Module,
+    masks: Mapping[str, Tensor],
+    *,
+    layers: Mapping[str, Layer] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> None:
+    """Put masks on tensors of `model`: weights off the mask become zero and stay zero under any optimizer.
+
+    Parameters keep their identity, so that the optimizer may be built before or after. All modules that hold one
+    parameter share one mask.
+
+    Args:
+        masks: bool, by layer name, in the shape of the (whole) tensor; tensors that are not named stay dense.
+        layers: where the names lead; by default every parameter of the model can be named.
+        optimizer: one that has trained the model already; it forgets what it holds of the weights that leave.
+
+    Raises:
+        TypeError: a mask that is not a bool tensor; the model is unchanged, as below.
+        ValueError: a wrong name or shape, or a tensor that cannot get a mask.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2))
+        >>> attach(model, {"0": torch.eye(2, dtype=torch.bool)})
+        >>> sorted(model.state_dict())
+        ['0.bias', '0.weight', '0.weight_mask']
+    """
+    model = unwrapped(model)
+    owners = owners_of(model, layers)
+    check_masks(masks, owners)
+    reshard(model)
+    for name in masks:
+        for owner in owners[name]:
+            if reason := why_unmaskable(*owner):
+                raise ValueError(f"masks: {name!r} {reason}")
+            if is_managed_elsewhere(model, owner, leaf(*owner)):
+                raise ValueError(
+                    f"model: fully_shard was called around it for {name!r}; pass the module it was called on"
+                )
+    for name, mask in masks.items():
+        parameter = leaf(*owners[name][0])
+        holder = Mask(_laid_out(mask, parameter))
+        reset_entries(parameter, holder.mask, optimizer)
+        for owner in owners[name]:
+            move_fsdp_parameter(model, owner, (register_mask(*owner, holder), "original"))
+
+
+def masked_layers(model: nn.Module) -> dict[str, MaskedTensor]:
+    """Return the parametrizations that hold masks, by layer name in module order; a tied tensor has one.
+
+    Of each, ``original`` is the parameter and ``holder.mask`` the mask itself.
+    """
+    return {name: dict(masked_tensors(m))[t] for name, ((m, t), *_) in masked_owners_of(unwrapped(model)).items()}
+
+
+def masks_of(model: nn.Module) -> Masks:
+    """Return a copy of the masks on `model`, by layer name in module order; a tied tensor has one."""
+    return {name: masked.holder.mask.clone() for name, masked in masked_layers(model).items()}
+
+
+def is_sparsified(model: nn.Module) -> bool:
+    """Whether any tensor of `model` has a mask."""
+    return any(isinstance(module, Mask) for module in model.modules())
+
+
+def replace_masks(
+    model: nn.Module, masks: Mapping[str, Tensor], *, optimizer: torch.optim.Optimizer | None = None
+) -> None:
+    """Exchange masks: weights that leave become zero, weights that enter start at zero.
+
+    Args:
+        masks: as for `attach`; layers that are not named keep theirs.
+        optimizer: forgets what it holds (momentum) of the weights that leave or enter, as if they were new. Otherwise
+            that can still move a weight that has left: nowhere seen in the model or its state dict, but in the
+            parameter itself. LBFGS, which holds nothing weight by weight, forgets nothing.
+
+    Raises:
+        TypeError: a mask that is not a bool tensor; nothing is changed, as below.
+        ValueError: a wrong name or shape, or a layer that has no mask.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2))
+        >>> attach(model, {"0": torch.eye(2, dtype=torch.bool)})
+        >>> replace_masks(model, {"0": ~torch.eye(2, dtype=torch.bool)})
+        >>> int(model[0].weight.count_nonzero())
+        0
+    """
+    model = unwrapped(model)
+    check_masks(masks, masked_owners_of(model))
+    reshard(model)
+    layers = masked_layers(model)
+    for name, new in masks.items():
+        holder, parameter = layers[name].holder, layers[name].original
+        new = new.to(holder.mask.device)
+        reset_entries(parameter, new if holder.lost else new & holder.mask, optimizer)
+        holder.mask.copy_(new)
+        holder.lost = False
+
+
+def bake(model: nn.Module) -> None:
+    """Take the masks off: plain modules again, the same parameters with the zeros in them.
+
+    Raises:
+        ValueError: another parametrization was registered after a mask; the model is unchanged.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2))
+        >>> attach(model, {"0": torch.eye(2, dtype=torch.bool)})
+        >>> bake(model)
+        >>> print(model[0], is_sparsified(model))
+        Linear(in_features=2, out_features=2, bias=True) False
+    """
+    model = unwrapped(model)
+    owners = masked_owners_of(model)
+    for name in owners:
+        if any(len(dict(masked_tensors(module))[tensor]) > 1 for module, tensor in owners[name]):
+            raise ValueError(f"model: {name!r} has another parametrization after its mask; remove that first")
+    reshard(model)
+    for owner in [owner for found in owners.values() for owner in found]:
+        move_fsdp_parameter(model, (remove_mask(*owner), "original"), owner)
+
+
+def _laid_out(mask: Tensor, parameter: Tensor) -> Tensor:
+    """A copy of `mask` where and how (channels last) the parameter is used."""
+    if is_sharded(parameter):
+        return mask.to(compute_device(parameter), copy=True)
+    return torch.empty_like(parameter, dtype=torch.bool, requires_grad=False).copy_(mask)

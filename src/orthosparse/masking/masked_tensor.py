@@ -1,0 +1,231 @@
+"""One masked tensor of one module: the parametrization, and how a parameter becomes one and is itself again.
+
+``module.weight`` is computed from the parameter that was there before, with exact zeros, in value and in gradient,
+where the mask is false. The state dict holds ``weight`` and ``weight_mask``; this is the only user of
+:mod:`torch.nn.utils.parametrize`.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from orthosparse.masking.state_dict import load, save
+from orthosparse.sharding import shard_like, zero_off_
+
+
+class Mask(nn.Module):
+    """Passes the weights where the bool buffer `mask` is true; the others, and their gradients, are exactly zero.
+
+    Attributes:
+        bypassed: set aside for the time of a step, by one who keeps weights and gradients off the mask zero.
+        listener: is handed the masked weights, whose gradient is dense, and returns what the module uses instead; torch
+            compiles one graph with it and one without. Copies have none.
+    """
+
+    mask: Tensor
+    bypassed = False
+    listener: Callable[[Tensor], Tensor] | None = None
+
+    def __init__(self, mask: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mask", mask)
+        self.lost = False  # the buffer holds whatever lay in memory
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Return `weight` with zeros off the mask."""
+        mask = self.mask
+        if self.lost or (mask.is_meta and not weight.is_meta):
+            raise RuntimeError("the mask was lost on the meta device; load a state dict that has it, or replace_masks")
+        # where, not a product: what lies off the mask, in value or in gradient, may be infinite.
+        masked = torch.where(shard_like(_without_version_check(mask), weight), weight, 0)
+        return masked if self.listener is None else self.listener(masked)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "listener"}
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """Return `value` with zeros off the mask: what the parameter holds."""
+        return self.forward(value)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Mask":
+        before = self.mask
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.mask = self.mask.bool()  # Module.type() casts every buffer
+        if not before.is_meta and self.mask is not before:
+            self.mask.copy_(before)  # Module.to_empty() brings nothing along
+        self.lost = not self.mask.is_meta and (self.lost or before.is_meta)
+        return self
+
+    def extra_repr(self) -> str:
+        """Return the mask's shape."""
+        return f"{tuple(self.mask.shape)}"
+
+
+class MaskedTensor(parametrize.ParametrizationList):
+    """A mask and the parameter behind it; unlike its base, it never exchanges that parameter's memory."""
+
+    def __init__(self, mask: Mask, original: nn.Parameter, order: list[str]) -> None:
+        nn.ModuleList.__init__(self, [mask])
+        self.unsafe, self.is_tensor, self.ntensors = False, True, 1
+        self.order = order  # of all the module's parameters, before any mask
+        self.handles: list[Any] = []
+        self.register_parameter("original", original)
+
+    @property
+    def holder(self) -> Mask:
+        """The mask."""
+        return self[0]  # type: ignore[return-value]
+
+    def forward(self) -> Tensor:
+        """Return the tensor as the module uses it; as the base does, with less Python on the way."""
+        first, *later = self._modules.values()
+        value: Any = self._parameters["original"]
+        if not first.bypassed:
+            value = first(value)
+        for module in later:
+            value = module(value)
+        return value  # type: ignore[no-any-return]
+
+    def zero_off_mask(self) -> None:
+        """Zero the parameter off the mask, where something other than a gradient step may have written to it."""
+        if not self.holder.lost:
+            zero_off_(self.original, self.holder.mask)
+
+    @torch.no_grad()
+    def right_inverse(self, value: Tensor) -> None:
+        """Write `value` into the parameter, with zeros off the mask."""
+        if value.shape != self.original.shape:
+            raise ValueError(f"value: expected shape {tuple(self.original.shape)}; got {tuple(value.shape)}")
+        for module in reversed(list(self)):
+            value = module.right_inverse(value)  # type: ignore[operator]
+        self.original.copy_(shard_like(value, self.original))
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        self.zero_off_mask()
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        value, mask = state[f"{prefix}original"].detach(), state[f"{prefix}0.mask"]
+        if not self.holder.lost:
+            value = torch.where(shard_like(mask.to(value.device), value), value, 0)
+        state[f"{prefix}original"] = shard_like(value, self.original)
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+def _without_version_check(mask: Tensor) -> Tensor:
+    """The same mask for the backward pass, which does not mind that DDP writes to buffers in every forward pass."""
+    if torch.compiler.is_exporting():  # an exported program names its buffers, and has no second look at one
+        return mask
+    try:
+        return mask.data
+    except RuntimeError:  # a batch of masks under vmap
+        return mask
+
+
+def masked_tensors(module: nn.Module) -> Iterator[tuple[str, MaskedTensor]]:
+    """The masked tensors of one module, by name."""
+    if parametrize.is_parametrized(module):
+        for tensor, masked in _table(module).items():
+            if isinstance(masked, MaskedTensor):
+                yield tensor, masked
+
+
+def why_unmaskable(module: nn.Module, tensor: str) -> str | None:
+    """Say why ``module.tensor`` cannot get a mask, if so."""
+    if tensor in dict(masked_tensors(module)):
+        return "has a mask already; replace_masks exchanges it"
+    if parametrize.is_parametrized(module, tensor):
+        return "has another parametrization; remove that first, or register it after the mask"
+    if hasattr(module, f"{tensor}_mask"):
+        return f"stands beside an attribute '{tensor}_mask' of the module's own"
+    return None
+
+
+def register_mask(module: nn.Module, tensor: str, mask: Mask) -> MaskedTensor:
+    """Turn the parameter ``module.tensor`` into a masked tensor."""
+    original, order = module._parameters[tensor], _plain_order(module)
+    assert original is not None
+    first = not parametrize.is_parametrized(module)
+    if not first:
+        module.__class__ = _renewed(type(module))
+    # The stand-in goes through the registration, which would give the parameter other memory.
+    module._parameters[tensor] = nn.Parameter(torch.empty(()))
+    parametrize.register_parametrization(module, tensor, nn.Identity(), unsafe=True)
+    if first and isinstance(module, nn.RNNBase):
+        type(module).__deepcopy__ = _copier(type(module).__deepcopy__)  # type: ignore[attr-defined]
+    masked = MaskedTensor(mask, original, order)
+    _table(module)[tensor] = masked
+    _sort(_table(module)._modules, order)
+    _table(module).train(module.training)
+    setattr(type(module), f"{tensor}_mask", property(lambda self: self.parametrizations[tensor].holder.mask))
+    masked.handles = [
+        module.register_state_dict_post_hook(partial(save, tensor=tensor)),
+        module.register_load_state_dict_pre_hook(partial(load, tensor=tensor)),
+    ]
+    return masked
+
+
+def remove_mask(module: nn.Module, tensor: str) -> MaskedTensor:
+    """Turn a masked tensor back into the parameter, with the zeros in it; return what stood there."""
+    masked: MaskedTensor = _table(module)[tensor]
+    masked.zero_off_mask()
+    for handle in masked.handles:
+        handle.remove()
+    del _table(module)[tensor]
+    last = not parametrize.is_parametrized(module)
+    if last:
+        del module.parametrizations
+    module.__class__ = _renewed(type(module), without=(tensor, f"{tensor}_mask"), bare=last)
+    setattr(module, tensor, masked.original)
+    _sort(module._parameters, masked.order)
+    return masked
+
+
+def _plain_order(module: nn.Module) -> list[str]:
+    """The module's parameters in the order they had before any mask: optimizers save what they hold by that."""
+    known = [name for _, masked in masked_tensors(module) for name in masked.order]
+    return [*dict.fromkeys([*known, *module._parameters])]
+
+
+def _sort(members: dict[str, Any], order: list[str]) -> None:
+    for name in [name for name in order if name in members]:
+        members[name] = members.pop(name)
+
+
+def _table(module: nn.Module) -> Any:
+    return module.parametrizations
+
+
+def _renewed(cls: type, *, without: tuple[str, ...] = (), bare: bool = False) -> type:
+    """The class that parametrize gave to a module, as a new one: copies of the module share the old one.
+
+    Args:
+        without: attributes it shall not have.
+        bare: the class as it was before, for a module that has no parametrization left.
+    """
+    injected = cls.__name__.startswith("Parametrized") and "__getstate__" in vars(cls)
+    if injected and bare:
+        return cls.__bases__[0]
+    bases = cls.__bases__
+    if not injected:  # FSDP2 puts its own class around that one
+        bases = tuple(_renewed(base, without=without, bare=bare) for base in bases)
+        if bases == cls.__bases__:
+            return cls
+    own = {k: v for k, v in vars(cls).items() if k not in {*without, "__dict__", "__weakref__"}}
+    return type(cls.__name__.replace("Parametrized", "") if bare else cls.__name__, bases, own)
+
+
+def _copier(copy: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    """Deep copies of recurrent layers: their cache holds computed tensors, which cannot be copied."""
+
+    def deepcopy(module: nn.RNNBase, memo: dict[int, Any]) -> nn.Module:
+        masked = dict(masked_tensors(module))
+        names = module._flat_weights_names
+        module._flat_weights = [masked[n].original if n in masked else module._parameters[n] for n in names]
+        return copy(module, memo)
+
+    return deepcopy

@@ -1,0 +1,96 @@
+import pytest
+import torch
+from torch import nn
+
+from contracts.models import MODELS
+from contracts.traces import differences, prepared, trace_of
+from orthosparse.distributions._preserve import preserve, seed_generators, with_tensors
+
+
+class Messy(nn.Module):
+    """Changes all that a forward pass can change on its module."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.lstm = nn.Linear(3, 3), nn.LSTM(3, 3)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen += 1
+        self.last = x
+        self.register_buffer("cache", x.detach())
+        self.train(not self.training)
+        return self.lstm(self.linear(x))[0] + torch.rand(())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_all_that_a_forward_pass_changes_is_put_back(fails):
+    model = prepared(Messy())
+    before = trace_of(model)
+
+    def run(model):
+        model.eval()
+        model(torch.ones(2, 3)).sum()
+        if fails:
+            raise KeyboardInterrupt
+
+    try:
+        with preserve(model):
+            seed_generators(model, 7)
+            own = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+            own |= {name: tensor.clone() for name, tensor in model.named_buffers()}
+            with_tensors(model, own, run)
+    except KeyboardInterrupt:
+        assert fails
+    assert differences(before, trace_of(model)) == []
+
+
+def test_the_trace_sees_what_is_not_put_back():
+    """The same without `preserve`: a law that could not fail would prove nothing."""
+    model = prepared(Messy())
+    before = trace_of(model)
+    with torch.random.fork_rng(devices=[]):
+        model(torch.ones(2, 3))
+        changed = differences(before, trace_of(model))
+    expected = {"seen: value", "cache: value", ": attributes", ": mode", "torch"}
+    assert expected <= set(changed)
+
+
+def test_compiled_calls_are_stepped_over_and_put_back():
+    model = MODELS["mlp"].make()
+    model._compiled_call_impl = compiled = lambda *_: pytest.fail("called")
+    with preserve(model):
+        assert model(MODELS["mlp"].batch()[0]).shape == (8, 5)
+    assert model._compiled_call_impl is compiled
+
+
+def test_dropout_draws_what_the_seed_says():
+    drop = nn.Dropout(0.5)
+    draws = []
+    for seed in (1, 1, 2):
+        with preserve(drop):
+            seed_generators(drop, seed)
+            draws.append(drop(torch.ones(50)))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+def test_a_tied_tensor_is_lent_to_all_its_places():
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    model[1].weight = model[0].weight
+    x = torch.eye(3)
+    assert torch.equal(with_tensors(model, {"0.weight": 2 * x}, lambda model: model(x)), 4 * x)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_cudnn_is_off_for_recurrent_models_alone_and_is_as_before_afterwards(enabled):
+    before = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = enabled
+    try:
+        seen = [with_tensors(m, {}, lambda _: torch.backends.cudnn.enabled) for m in (nn.GRU(2, 2), nn.Linear(2, 2))]
+        assert seen == [False, enabled]
+        with pytest.raises(ZeroDivisionError):
+            with_tensors(nn.GRU(2, 2), {}, lambda _: 1 / 0)
+        assert torch.backends.cudnn.enabled == enabled
+    finally:
+        torch.backends.cudnn.enabled = before
