@@ -39,6 +39,8 @@ FLOORS = {
 LAB_FLOORS = {
     "seeds": -1,  # small and plain, for every room of the lab
     "provenance": -1,
+    "files": -1,
+    "signals": -1,
     "threads": -1,
     "warned": -1,
     "paced": -1,

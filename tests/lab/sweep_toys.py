@@ -53,12 +53,12 @@ def perform(pair, progress, root=None):
 
 def save_when_told(pair, progress):
     """Work without end, as a training does: told to stop, it ends its step, saves, and stops."""
-    from orthosparse.lab.training.interrupt import Interrupt
+    from orthosparse.lab.signals import Interrupt
 
     folder, interrupt = Path(pair.experiment.log).parent, Interrupt()
-    interrupt.listen()
+    interrupt.install()
     (folder / f"{pair.experiment.name}.begun").touch()
-    while not interrupt.asked:
+    while not interrupt.requested:
         progress(0.5, "on and on")
         time.sleep(0.02)
     (folder / f"{pair.experiment.name}.saved").touch()

@@ -140,6 +140,9 @@ def _report(error: BaseException, given: Sequence[str], debug: bool) -> int:
     if isinstance(error, ValueError | TypeError | FileNotFoundError | ImportError | FileExistsError):
         typer.echo(f"error: {message}", err=True)
         return MISUSED
+    if isinstance(error, OSError) and error.filename is not None:  # a full disk, a folder one may not write to
+        typer.echo(f"error: {error.filename}: {error.strerror}", err=True)
+        return FAILED
     where = "" if debug else " (run again with --debug to see where it came from)"
     typer.echo(f"error: {type(error).__name__}: {message}{where}", err=True)
     return FAILED

@@ -1,8 +1,13 @@
 import json
+import resource
+import subprocess
+import sys
+import time
 
 import pytest
 
 from orthosparse.lab import cli
+from orthosparse.lab.files import locked
 
 SMALL = "--model mlp --data digits --activation tanh --density 0.3 --scheme base --epochs 1 --batch 64 --lr 0.1"
 
@@ -76,3 +81,52 @@ def test_with_json_stdout_holds_the_row_alone(tmp_path, capsys):
     captured = capsys.readouterr()
     assert json.loads(captured.out) == json.loads((tmp_path / "run" / "result.jsonl").read_text())
     assert captured.err.startswith("epoch   1")
+
+
+def test_a_second_training_into_the_same_folder_is_told_that_it_is_in_use(tmp_path, capsys):
+    out = tmp_path / "same"
+    slow = [*SMALL.split(), "--out", str(out), "--device", "cpu", "--epochs", "100000"]
+    with subprocess.Popen([sys.executable, "-m", "orthosparse.lab.cli", "train", *slow], stderr=-1) as first:
+        try:
+            end = time.monotonic() + 120
+            while not (out / "metrics.csv").exists():
+                assert first.poll() is None, first.stderr.read()
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            for more in ([], ["--resume"], ["--seed", "2"]):
+                assert _train(out, "--quiet", *more) == 2
+                error = capsys.readouterr().err
+                assert f"out: {out} is in use by process {first.pid} on" in error
+                assert error.count("\n") == 1
+        finally:
+            first.kill()
+    assert _train(tmp_path / "other", "--quiet") == 0
+    with locked(out):  # that of a process that was killed is void
+        pass
+
+
+def test_a_disk_that_is_full_ends_the_training_with_the_name_of_the_file(tmp_path):
+    out = tmp_path / "run"
+    words = [sys.executable, "-m", "orthosparse.lab.cli", "train", *SMALL.split(), "--out", str(out), "--quiet"]
+    limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**14, 2**14))  # noqa: E731
+    ended = subprocess.run(
+        [*words, "--device", "cpu", "--log", "csv"], preexec_fn=limited, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stderr.startswith(f"error: {out}/checkpoint-")
+    assert "File too large" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert [path.name for path in out.iterdir()] == ["metrics.csv"]
+
+
+def test_a_forged_checkpoint_is_one_line(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert _train(out, "--quiet") == 0
+    (out / "result.jsonl").unlink()
+    for path in out.glob("checkpoint-*.json"):
+        path.write_text("[" * 10**5 + "]" * 10**5)
+    capsys.readouterr()
+    assert _train(out, "--quiet", "--resume") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == f"error: {out}: every checkpoint in it is damaged; remove it, or choose another, to start again"
+    assert all(line.startswith("WARNING: ") for line in lines[:-1])

@@ -1,11 +1,12 @@
 import json
 import logging
+import resource
 
 import pytest
 import torch
 
 from orthosparse.lab.training import checkpoint
-from orthosparse.lab.training.checkpoint import has_checkpoint, load, save, tidy, write_durably
+from orthosparse.lab.training.checkpoint import has_checkpoint, load, save, tidy
 
 
 def _tree(value):
@@ -81,6 +82,53 @@ def test_a_changed_number_in_the_json_is_noticed(tmp_path, caplog):
     assert "seal" in caplog.text
 
 
+def _forge(path, change):
+    """Change the JSON of a checkpoint, and seal it again."""
+    record = json.loads(path.read_text())
+    del record["seal"]
+    record = change(record)
+    path.write_text(record if isinstance(record, str) else json.dumps({**record, "seal": checkpoint._seal(record)}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: "[" * 10**5 + "]" * 10**5,
+        lambda record: '{"state":' * 10**5 + "1" + "}" * 10**5,
+        lambda record: {**record, "state": [1]},
+        lambda record: {**record, "state": {"model": {"$pairs": 7}, "step": 1}},
+        lambda record: {**record, "state": {"model": {"$tensor": "elsewhere"}, "step": 1}},
+        lambda record: {**record, "state": {"step": 1}},
+        lambda record: {**record, "state": {"model": "none", "step": 1}},
+        lambda record: {name: record[name] for name in ("steps", "sha256", "state")},
+        lambda record: {**record, "format": [[]]},
+    ],
+)
+def test_a_forged_checkpoint_is_a_damaged_one(tmp_path, caplog, change):
+    parts = {"model": dict, "step": int}
+    save(tmp_path, 1, _tree(1))
+    _forge(save(tmp_path, 2, _tree(2)), change)
+    assert _same(load(tmp_path, parts), 1)
+    assert "checkpoint-000000002.json is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("size", [2**12, 2**16])
+def test_a_checkpoint_that_does_not_fit_on_the_disk_is_named_and_leaves_the_one_before(tmp_path, size):
+    """A limit that the tensors pass, or their JSON alone."""
+    save(tmp_path, 1, _tree(1))
+    before = sorted(tmp_path.iterdir())
+    tree = {"model": {"weight": torch.zeros(2**13 // 4)}, "words": "x" * 2**17}
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+    try:
+        with pytest.raises(OSError, match=r"checkpoint-000000002\.(json|safetensors)"):
+            save(tmp_path, 2, tree)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert sorted(tmp_path.iterdir()) == before
+    assert _same(load(tmp_path), 1)
+
+
 def test_only_damaged_checkpoints_are_the_same_error_every_time(tmp_path, caplog):
     for steps in (1, 2):
         _truncate(save(tmp_path, steps, _tree(steps)))
@@ -101,25 +149,6 @@ def test_a_later_generation_replaces_a_damaged_one_of_the_same_step(tmp_path, ca
     assert _same(load(tmp_path), 1)
     save(tmp_path, 2, _tree(2))
     assert _same(load(tmp_path), 2)
-
-
-@pytest.mark.parametrize("moment", ["fsync", "replace"])
-def test_a_write_that_never_ends_leaves_the_old_file(tmp_path, monkeypatch, moment):
-    path = tmp_path / "file"
-    write_durably(path, b"old")
-
-    def die(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(checkpoint.os, "fsync", die) if moment == "fsync" else monkeypatch.setattr(
-        checkpoint.Path, "replace", die
-    )
-    with pytest.raises(KeyboardInterrupt):
-        write_durably(path, b"new content")
-    monkeypatch.undo()
-    assert path.read_bytes() == b"old"
-    tidy(tmp_path)
-    assert [left.name for left in tmp_path.iterdir()] == ["file"]
 
 
 def test_nothing_in_a_checkpoint_is_a_pickle(tmp_path):

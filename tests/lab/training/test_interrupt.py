@@ -1,14 +1,11 @@
 """An interrupt is kept until a step has ended; the state it leaves goes on to the same weights."""
 
-import ctypes
 import os
 import signal
-import threading
 
 import pytest
 
 from orthosparse.lab.training import Callback, fit, train
-from orthosparse.lab.training.interrupt import Interrupt
 from orthosparse.lab.training.saving import Saving
 
 
@@ -55,54 +52,3 @@ def test_an_interrupted_run_goes_on_to_the_same_result(config, tmp_path):
     whole = train(settings, seed=1, out=tmp_path / "whole", device="cpu")
     assert resumed["test_loss"] == whole["test_loss"]
     assert [epoch["loss"] for epoch in resumed["epochs"]] == [epoch["loss"] for epoch in whole["epochs"]]
-
-
-def test_the_second_interrupt_raises_at_once():
-    interrupt = Interrupt(grace=0.0)
-    interrupt.listen()
-    os.kill(os.getpid(), signal.SIGINT)
-    assert interrupt.asked
-    with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_the_same_interrupt_sent_twice_is_one():
-    interrupt = Interrupt(grace=60.0)
-    interrupt.listen()
-    for _ in range(2):
-        os.kill(os.getpid(), signal.SIGINT)
-    assert interrupt.asked
-    interrupt.rest()
-
-
-def test_a_handler_that_a_library_put_before_ours_is_put_away():
-    interrupt = Interrupt()
-    interrupt.listen()
-    number = int(signal.SIGINT)
-    # Behind Python's back, as compilers do it; had it stayed, the signal would be lost.
-    ignore = ctypes.c_void_p(int(signal.SIG_IGN))
-    ctypes.CDLL(None).signal(number, ignore)
-    interrupt.insist()
-    os.kill(os.getpid(), signal.SIGINT)
-    assert interrupt.asked
-    interrupt.rest()
-
-
-def test_who_ignores_interrupts_goes_on_ignoring_them():
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    interrupt = Interrupt()
-    try:
-        interrupt.listen()
-        os.kill(os.getpid(), signal.SIGINT)
-        assert not interrupt.asked
-    finally:
-        interrupt.rest()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def test_only_the_main_thread_listens():
-    interrupt = Interrupt()
-    thread = threading.Thread(target=interrupt.listen)
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

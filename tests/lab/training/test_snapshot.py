@@ -60,3 +60,13 @@ def test_the_tensor_of_the_rate_stays_in_its_place(assembled):
     put_back(state, tree)
     assert state.optimizer.param_groups[0]["lr"] is rate
     assert float(rate) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "forged"),
+    [("model", [1]), ("model", 7), ("optimizer", {}), ("optimizer", {"state": 7}), ("tally", {}), ("tally", [1])],
+)
+def test_the_state_of_no_run_is_refused_by_name(assembled, name, forged):
+    state = assembled()
+    with pytest.raises(ValueError, match="checkpoint: expected the state of this run"):
+        put_back(state, copied({**take(state), name: forged}))

@@ -139,10 +139,10 @@ def _shown(*, quiet: bool) -> Iterator[Any]:
 def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     import json
 
-    from orthosparse.lab.training.checkpoint import write_durably
+    from orthosparse.lab.files import write_atomically
 
     lines = [json.dumps(row) + "\n" for row in rows]
-    write_durably(path, "".join(lines).encode())
+    write_atomically(path, "".join(lines).encode())
 
 
 def _table(names: Sequence[str], groups: Sequence[Sequence[Any]]) -> list[str]:

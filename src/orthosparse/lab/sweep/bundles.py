@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orthosparse.lab.experiments import Progress, experiment_of, group_of
+from orthosparse.lab.files import write_atomically
 from orthosparse.lab.sweep.pairs import Pair, Row, together_folder
 
 PerformTogether = Callable[[Sequence[Pair], Progress | None], list[Row | Exception]]
@@ -87,11 +88,9 @@ def _grouped(pairs: Iterable[Pair], most: int) -> list[list[Pair]]:
 
 def begin(bundle: Bundle, runs: Path) -> None:
     """Write down which pairs a bundle has, so that a later sweep can go on with it."""
-    from orthosparse.lab.training.checkpoint import write_durably  # with all of training: not for those who run pairs
-
     folder = runs / bundle.folder
     folder.mkdir(parents=True, exist_ok=True)
-    write_durably(folder / _MEMBERS, json.dumps([list(pair.name) for pair in bundle.pairs]).encode())
+    write_atomically(folder / _MEMBERS, json.dumps([list(pair.name) for pair in bundle.pairs]).encode())
 
 
 def _begun(runs: Path) -> Iterator[tuple[Pair, ...]]:

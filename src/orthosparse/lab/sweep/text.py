@@ -1,11 +1,11 @@
 """Rows as text: a line that says what the file is, then one row a line, as compact JSON."""
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from orthosparse.lab.files import write_atomically
 from orthosparse.lab.sweep.checks import problem_of
 from orthosparse.lab.sweep.trainings import is_training, row_of
 
@@ -18,12 +18,7 @@ def write_text(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     lines = [{_HEADER: _VERSION}, *rows]
     text = "".join(json.dumps(line, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n" for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_atomically(path, text.encode())
 
 
 def read_text(path: Path) -> tuple[list[dict[str, Any]], list[str]]:

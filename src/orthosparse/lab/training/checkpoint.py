@@ -3,34 +3,20 @@
 import hashlib
 import json
 import logging
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 from safetensors import SafetensorError
 
+from orthosparse.lab.files import write_atomically
 from orthosparse.lab.training.trees import flatten, unflatten
 
 _log = logging.getLogger(__name__)
 _KEPT = 2
 _FORMAT = 1
 _DAMAGED = ".json.damaged"  # the name that a damaged one is set aside under
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a file so that, whatever happens, either the old content or the whole new one is there."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name too
-    finally:
-        os.close(folder)
 
 
 def save(folder: Path, steps: int, tree: Any) -> Path:
@@ -43,26 +29,33 @@ def save(folder: Path, steps: int, tree: Any) -> Path:
     data = safetensors.torch.save({path: tensor.contiguous() for path, tensor in tensors.items()})
     path = folder / f"checkpoint-{steps:09d}.json"
     body = {"format": _FORMAT, "steps": steps, "sha256": hashlib.sha256(data).hexdigest(), "state": plain}
-    write_durably(path.with_suffix(".safetensors"), data)
-    write_durably(path, json.dumps({**body, "seal": _seal(body)}).encode())
+    write_atomically(path.with_suffix(".safetensors"), data)
+    try:
+        write_atomically(path, json.dumps({**body, "seal": _seal(body)}).encode())
+    except OSError:
+        path.with_suffix(".safetensors").unlink()  # without its JSON it is nothing, and the disk may be full
+        raise
     for old in _generations(folder)[_KEPT:]:
         old.unlink()
         old.with_suffix(".safetensors").unlink(missing_ok=True)
     return path
 
 
-def load(folder: Path) -> Any | None:
+def load(folder: Path, parts: Mapping[str, type | tuple[type, ...]] | None = None) -> Any | None:
     """Return the tree of the newest whole checkpoint in `folder`, or None where there is none.
 
     A damaged one is reported in the log, set aside under another name, and the one before it is used.
+
+    Args:
+        parts: what a whole tree has at least, with their types; None takes any tree.
 
     Raises:
         ValueError: there are checkpoints, and all of them are damaged.
     """
     for path in _generations(folder):
         try:
-            return _read(path)
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            return _read(path, parts)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
             _log.warning("%s is damaged (%s); trying the checkpoint before it", path, error)
             path.replace(path.with_suffix(_DAMAGED))
     if has_checkpoint(folder):
@@ -88,7 +81,7 @@ def _generations(folder: Path) -> list[Path]:
     return sorted(folder.glob("checkpoint-*.json"), reverse=True)
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, parts: Mapping[str, type | tuple[type, ...]] | None) -> Any:
     record = json.loads(path.read_bytes())
     if not isinstance(record, dict) or record.pop("seal", None) != _seal(record):
         raise ValueError("its JSON does not match its seal")
@@ -97,7 +90,11 @@ def _read(path: Path) -> Any:
     data = path.with_suffix(".safetensors").read_bytes()
     if hashlib.sha256(data).hexdigest() != record["sha256"]:
         raise ValueError("its tensors do not match their hash")
-    return unflatten(safetensors.torch.load(data), record["state"])
+    tree = unflatten(safetensors.torch.load(data), record["state"])
+    for name, kind in (parts or {}).items():
+        if not isinstance(tree, dict) or not isinstance(tree.get(name), kind):
+            raise ValueError(f"it has no {name}")
+    return tree
 
 
 def _seal(body: dict[str, Any]) -> str:

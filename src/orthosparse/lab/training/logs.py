@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from orthosparse.lab.files import write_atomically
 from orthosparse.lab.training.callbacks import Callback
-from orthosparse.lab.training.checkpoint import write_durably
 from orthosparse.lab.training.state import State
 
 
@@ -26,7 +26,7 @@ class CsvLog(Callback):
             writer = csv.DictWriter(text, list(metrics), lineterminator="\n")
             writer.writeheader()
             writer.writerows(state.history)
-            write_durably(self.path, text.getvalue().encode())
+            write_atomically(self.path, text.getvalue().encode())
 
 
 class TensorBoardLog(Callback):

@@ -1,17 +1,19 @@
 """One run from its settings to its result row, killed and resumed as often as it happens."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from lightning_fabric import Fabric
 
 from orthosparse import masks_of
+from orthosparse.lab.files import locked, write_atomically
 from orthosparse.lab.provenance import provenance
 from orthosparse.lab.training.assembly import Assembled, assemble
 from orthosparse.lab.training.callbacks import Callback
-from orthosparse.lab.training.checkpoint import has_checkpoint, write_durably
+from orthosparse.lab.training.checkpoint import has_checkpoint
 from orthosparse.lab.training.config import TrainConfig
 from orthosparse.lab.training.devices import arithmetic, launch
 from orthosparse.lab.training.evaluate import evaluate
@@ -56,35 +58,35 @@ def train(
         where: device, devices and strategy, as `launch` takes them.
 
     Raises:
-        ValueError: a bad setting; a folder that holds another run.
+        ValueError: a bad setting; a folder that holds another run, or that another process uses.
         NonFiniteError: a loss or a gradient was not finite; the last good checkpoint is kept.
     """
     check_pace(checkpoint_steps, checkpoint_seconds)
     settings = {"config": config.settings(), "seed": seed}
     makers = [lookup(LOGS, name, "log") for name in logs]
     fabric = launch(precision=config.recipe.precision, **where)
-    folder = None if out is None else _folder(Path(out), fabric, resume)
-    if folder is not None and (finished := _finished(folder, settings)) is not None:
-        return finished
-    tree = None if folder is None else last_checkpoint(fabric, folder)
-    if tree is not None:
-        check_same(tree["settings"], settings)
-    nhwc = fabric.device.type == "cuda" if channels_last is None else channels_last
-    saved = None if tree is None else tree["model"]
-    run = assemble(config, seed, fabric, root=root, channels_last=nhwc, saved=saved)
-    if tree is not None:
-        put_back(run.state, tree)
-    kept: list[Callback] = []
-    if folder is not None:
-        kept = [make(folder, settings) for make in makers]
-        kept.append(Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds))
-    fit(run.state, [*callbacks, *kept], graph=graph, compiled=compiled, deterministic=deterministic)
-    with arithmetic(config.recipe.precision, deterministic=deterministic):
-        tested = evaluate(run.state, run.test)
-    row = {**settings, **_figures(run, tested), "world": fabric.world_size, **provenance(fabric.device)}
-    if folder is not None and fabric.is_global_zero:
-        write_durably(folder / RESULT, (json.dumps(row) + "\n").encode())
-    return row
+    with _folder(out, fabric, resume) as folder:
+        if folder is not None and (finished := _finished(folder, settings)) is not None:
+            return finished
+        tree = None if folder is None else last_checkpoint(fabric, folder)
+        if tree is not None:
+            check_same(tree["settings"], settings)
+        nhwc = fabric.device.type == "cuda" if channels_last is None else channels_last
+        saved = None if tree is None else tree["model"]
+        run = assemble(config, seed, fabric, root=root, channels_last=nhwc, saved=saved)
+        if tree is not None:
+            put_back(run.state, tree)
+        kept: list[Callback] = []
+        if folder is not None:
+            kept = [make(folder, settings) for make in makers]
+            kept.append(Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds))
+        fit(run.state, [*callbacks, *kept], graph=graph, compiled=compiled, deterministic=deterministic)
+        with arithmetic(config.recipe.precision, deterministic=deterministic):
+            tested = evaluate(run.state, run.test)
+        row = {**settings, **_figures(run, tested), "world": fabric.world_size, **provenance(fabric.device)}
+        if folder is not None and fabric.is_global_zero:
+            write_atomically(folder / RESULT, (json.dumps(row) + "\n").encode())
+        return row
 
 
 def _figures(run: Assembled, tested: dict[str, float]) -> dict[str, Any]:
@@ -99,17 +101,28 @@ def _figures(run: Assembled, tested: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _folder(folder: Path, fabric: Fabric, resume: bool) -> Path:
-    """Return the folder of the run, made if it is not there.
+@contextmanager
+def _folder(out: Path | str | None, fabric: Fabric, resume: bool) -> Iterator[Path | None]:
+    """Yield the folder of the run, made if it is not there; rank 0 locks it, and decides for all ranks.
 
     Raises:
-        ValueError: it holds a run, and this one is not to resume it.
+        ValueError: another process uses it; it holds a run, and this one is not to resume it.
     """
-    if not resume and (has_checkpoint(folder) or (folder / RESULT).exists()):
-        raise ValueError(f"out: {folder} holds a run already; resume it (--resume) or choose another folder")
-    fabric.barrier()  # no rank writes before all have looked
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    if out is None:
+        yield None
+        return
+    folder, problem = Path(out), ""
+    with ExitStack() as stack:
+        if fabric.is_global_zero:
+            try:
+                stack.enter_context(locked(folder))
+            except (ValueError, OSError) as error:
+                problem = str(error)
+            if not problem and not resume and (has_checkpoint(folder) or (folder / RESULT).exists()):
+                problem = f"out: {folder} holds a run already; resume it (--resume) or choose another folder"
+        if problem := fabric.broadcast(problem):
+            raise ValueError(problem)
+        yield folder
 
 
 def _finished(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
+from orthosparse.lab.signals import Interrupt
 from orthosparse.lab.training.callbacks import Callback, Verify
 from orthosparse.lab.training.checkpoint import load, save, tidy
-from orthosparse.lab.training.interrupt import Interrupt
-from orthosparse.lab.training.snapshot import take
+from orthosparse.lab.training.snapshot import PARTS, take
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.trees import copied
 
@@ -38,12 +38,12 @@ class Saving(Callback):
     def on_start(self, state: State) -> None:
         """Listen for an interrupt; ranks that hear it at different steps could not save together."""
         if state.fabric.world_size == 1:
-            self._interrupt.listen()
+            self._interrupt.install()
 
     def on_step(self, state: State, verify: Verify) -> None:
         """Save if it is time; a state that is not finite is never saved."""
         old = state.fabric.world_size == 1 and monotonic() - self._last >= self.seconds
-        if old or self._interrupt.asked or (self.every and state.steps_done % self.every == 0):
+        if old or self._interrupt.requested or (self.every and state.steps_done % self.every == 0):
             verify()
             self._save(state)
         self._raise_if_asked()
@@ -52,17 +52,17 @@ class Saving(Callback):
         """Save if the last checkpoint is old, or if this was the last epoch."""
         del metrics  # part of the state
         due = monotonic() - self._last >= self.seconds or state.epoch == state.recipe.epochs
-        if state.fabric.broadcast(due or self._interrupt.asked):  # rank 0's clock decides for all
+        if state.fabric.broadcast(due or self._interrupt.requested):  # rank 0's clock decides for all
             self._save(state)
         self._raise_if_asked()
 
     def on_end(self, state: State) -> None:
         """Leave interrupts to others again."""
         del state  # saved already
-        self._interrupt.rest()
+        self._interrupt.remove()
 
     def _raise_if_asked(self) -> None:
-        if self._interrupt.asked:
+        if self._interrupt.requested:
             raise KeyboardInterrupt
 
     def _save(self, state: State) -> None:
@@ -88,9 +88,9 @@ def last_checkpoint(fabric: Fabric, folder: Path) -> Any | None:
     tree = None
     if fabric.is_global_zero:
         tidy(folder)
-        tree = load(folder)  # sets damaged ones aside, before the others look
+        tree = load(folder, PARTS)  # sets damaged ones aside, before the others look
     fabric.barrier()
-    return tree if fabric.is_global_zero else load(folder)
+    return tree if fabric.is_global_zero else load(folder, PARTS)
 
 
 def check_same(saved: dict[str, Any], asked: dict[str, Any]) -> None:

@@ -8,6 +8,18 @@ from torch import Tensor
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.trees import copied
 
+# What the tree of a run has, and its types; the settings are added by those who save it.
+PARTS: dict[str, type | tuple[type, ...]] = {
+    "settings": dict,
+    "model": dict,
+    "optimizer": dict,
+    "epoch": int,
+    "step": int,
+    "tally": Tensor,
+    "history": list,
+    "seconds": (int, float),
+}
+
 
 def take(state: State) -> dict[str, Any]:
     """Return everything that is needed to go on from here; tensors are the run's own, not copies.
@@ -31,7 +43,18 @@ def take(state: State) -> dict[str, Any]:
 
 
 def put_back(state: State, tree: dict[str, Any]) -> None:
-    """Give the run the state that `take` returned."""
+    """Give the run the state that `take` returned.
+
+    Raises:
+        ValueError: it is that of no such run.
+    """
+    try:
+        _put_back(state, tree)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"checkpoint: expected the state of this run; got another ({error!r})") from error
+
+
+def _put_back(state: State, tree: dict[str, Any]) -> None:
     own = state.network.state_dict()
     state.network.load_state_dict({name: _placed(value, own.get(name)) for name, value in tree["model"].items()})
     _put_back_optimizer(state.optimizer, tree["optimizer"])

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lab.training.ensemble.runs import Stop, check_equal
+from orthosparse.lab.files import locked
 from orthosparse.lab.training import NonFiniteError, Recipe, TrainConfig, train
 from orthosparse.lab.training.ensemble import Ways, train_ensemble
 from orthosparse.lab.training.ensemble import run as running
@@ -257,6 +258,11 @@ def test_a_divergence_survives_a_resume_and_a_finished_run_is_not_repeated(deep,
         train_ensemble(members, device="cpu", out=tmp_path)
     with pytest.raises(ValueError, match=r"differ in 0\.seed \(1 there, 9 here\)"):
         train_ensemble([(members[0][0], 9), *members[1:]], device="cpu", out=tmp_path, resume=True)
+
+
+def test_a_folder_that_is_in_use_is_left_alone(deep, tmp_path):
+    with locked(tmp_path), pytest.raises(ValueError, match=r"out: .* is in use by process"):
+        train_ensemble([(deep(density=0.3), 1)], device="cpu", out=tmp_path, resume=True)
 
 
 @pytest.mark.parametrize("finished", [True, False])

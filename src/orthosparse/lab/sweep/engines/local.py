@@ -3,8 +3,8 @@
 from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 
+from orthosparse.lab.signals import Interrupt, raise_interrupt
 from orthosparse.lab.sweep.bundles import Bundle
-from orthosparse.lab.sweep.engines._ending import one_interrupt
 from orthosparse.lab.sweep.engines._outcome import Outcome, Perform, Report, attempt, attempt_together
 from orthosparse.lab.sweep.engines._workers import Workers
 from orthosparse.lab.sweep.pairs import Pair
@@ -58,7 +58,7 @@ def _beside(
     again: list[Pair] = []  # whose process died
     deaths: dict[Pair, int] = {}
     # Workers within: they have their time to save before a signal acts as usual again.
-    with one_interrupt(), Workers(perform, jobs) as workers:
+    with Interrupt(raise_interrupt), Workers(perform, jobs) as workers:
         while True:
             while workers.free and (pair := again.pop() if again else next(source, None)) is not None:
                 workers.give(pair)

@@ -5,8 +5,8 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from orthosparse.lab.signals import Interrupt, raise_interrupt
 from orthosparse.lab.sweep.engines._cluster import connected
-from orthosparse.lab.sweep.engines._ending import one_interrupt
 from orthosparse.lab.sweep.engines._outcome import Outcome, Perform, Report, attempt
 from orthosparse.lab.sweep.pairs import Pair
 
@@ -40,7 +40,7 @@ def ray(
     source = iter(pairs)
     if (first := next(source, None)) is None:  # a cluster is not started for nothing
         return
-    with connected(address, jobs) as cluster, one_interrupt():
+    with connected(address, jobs) as cluster, Interrupt(raise_interrupt):
         resources = cluster.cluster_resources()
         share, most = _shares(resources.get("CPU", 1.0), resources.get("GPU", 0.0), jobs, gpus)
         tasks = _Tasks(cluster, perform, share)

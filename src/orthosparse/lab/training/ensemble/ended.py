@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orthosparse.lab.training.checkpoint import write_durably
+from orthosparse.lab.files import write_atomically
 from orthosparse.lab.training.ensemble.saving import error_from, told_of
 from orthosparse.lab.training.ensemble.starts import Start
 from orthosparse.lab.training.ensemble.state import Ensemble
@@ -67,7 +67,7 @@ def keep(folder: Path, settings: dict[str, Any], ended: list[Ended]) -> None:
     """Write the results of all members."""
     results = [vars(each) | {"error": None if each.error is None else _told(each.error)} for each in ended]
     text = json.dumps({"settings": settings, "results": results})
-    write_durably(folder / RESULTS, text.encode())
+    write_atomically(folder / RESULTS, text.encode())
 
 
 def kept(folder: Path, settings: dict[str, Any]) -> list[Ended] | None:

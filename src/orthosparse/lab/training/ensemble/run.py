@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ import torch
 from lightning_fabric import Fabric
 
 from orthosparse.lab.data import Dataset, load
+from orthosparse.lab.files import locked
 from orthosparse.lab.provenance import provenance
 from orthosparse.lab.training import checkpoint
 from orthosparse.lab.training.devices import arithmetic, launch
@@ -24,7 +25,7 @@ from orthosparse.lab.training.ensemble.loop import Look, fit
 from orthosparse.lab.training.ensemble.making import Members, ensemble_of
 from orthosparse.lab.training.ensemble.measures import error_of, evaluate
 from orthosparse.lab.training.ensemble.moving import Moving, moving_places
-from orthosparse.lab.training.ensemble.saving import Saving, put_back
+from orthosparse.lab.training.ensemble.saving import PARTS, Saving, put_back
 from orthosparse.lab.training.ensemble.starts import Start, start_of
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.step import Step
@@ -70,7 +71,7 @@ def train_ensemble(
         device: auto, cpu, cuda or cuda:INDEX.
 
     Raises:
-        ValueError: members that cannot train together; a folder that holds another run.
+        ValueError: members that cannot train together; a folder that holds another run, or that another process uses.
 
     Example:
         >>> from orthosparse.lab.training import Recipe, TrainConfig
@@ -86,59 +87,64 @@ def train_ensemble(
     settings: dict[str, Any] = {
         str(place): {"config": own.settings(), "seed": seed} for place, (own, seed) in enumerate(members)
     }
-    folder = None if out is None else _folder(Path(out), resume)
-    if folder is not None and (finished := kept(folder, settings)) is not None:
-        return finished
-    tree = None if folder is None else _last_checkpoint(folder, settings)
-    fabric = launch(precision=config.recipe.precision, device=device)
-    if fabric.world_size > 1:
-        raise ValueError(f"members: expected one process for all of them; got {fabric.world_size}")
-    data = load(config.data, root, device=fabric.device, validation=config.validation)
-    places = [None if folder is None else folder / "starts" / f"{place:03d}" for place in range(len(members))]
-    tell = progress or _silent
-    _make_ahead(members, places, root, fabric.device, workers, tell)
-    ensemble, starts = ensemble_of(members, _made(members, places, data, fabric, tell), data, fabric.device, ways)
-    if moving_places(ensemble):
-        ensemble.moving = Moving(ensemble, members, data, fabric)
-    if tree is not None:
-        put_back(ensemble, tree)
-    del tree  # as large as the ensemble
-    looks: list[Look] = [_Teller(progress).look] if progress is not None else []
-    saving: Any = nullcontext()
-    if folder is not None:
-        saving = Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds)
-        looks.append(saving)
-    before = ensemble.seconds
-    with saving, arithmetic(config.recipe.precision):
-        settle = partial(_settle, members=members, data=data, fabric=fabric)
-        fit(ensemble, Step(ensemble, ways, graph=graph), looks=looks, settle=settle, curve=curve)
-        tested = evaluate(ensemble, ensemble.test)
-    about = provenance(fabric.device)
-    ended = [
-        replace(each, row=each.row and {**each.row, **about}, before=before)
-        for each in ended_of(ensemble, starts, settings, tested)
-    ]
-    if folder is not None:
-        keep(folder, settings, ended)
-    return ended
+    with _folder(out, resume) as folder:
+        if folder is not None and (finished := kept(folder, settings)) is not None:
+            return finished
+        tree = None if folder is None else _last_checkpoint(folder, settings)
+        fabric = launch(precision=config.recipe.precision, device=device)
+        if fabric.world_size > 1:
+            raise ValueError(f"members: expected one process for all of them; got {fabric.world_size}")
+        data = load(config.data, root, device=fabric.device, validation=config.validation)
+        places = [None if folder is None else folder / "starts" / f"{place:03d}" for place in range(len(members))]
+        tell = progress or _silent
+        _make_ahead(members, places, root, fabric.device, workers, tell)
+        ensemble, starts = ensemble_of(members, _made(members, places, data, fabric, tell), data, fabric.device, ways)
+        if moving_places(ensemble):
+            ensemble.moving = Moving(ensemble, members, data, fabric)
+        if tree is not None:
+            put_back(ensemble, tree)
+        del tree  # as large as the ensemble
+        looks: list[Look] = [_Teller(progress).look] if progress is not None else []
+        saving: Any = nullcontext()
+        if folder is not None:
+            saving = Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds)
+            looks.append(saving)
+        before = ensemble.seconds
+        with saving, arithmetic(config.recipe.precision):
+            settle = partial(_settle, members=members, data=data, fabric=fabric)
+            fit(ensemble, Step(ensemble, ways, graph=graph), looks=looks, settle=settle, curve=curve)
+            tested = evaluate(ensemble, ensemble.test)
+        about = provenance(fabric.device)
+        ended = [
+            replace(each, row=each.row and {**each.row, **about}, before=before)
+            for each in ended_of(ensemble, starts, settings, tested)
+        ]
+        if folder is not None:
+            keep(folder, settings, ended)
+        return ended
 
 
-def _folder(folder: Path, resume: bool) -> Path:
-    """Return the folder of the run, made if it is not there.
+@contextmanager
+def _folder(out: Path | str | None, resume: bool) -> Iterator[Path | None]:
+    """Yield the folder of the run, made if it is not there, and locked.
 
     Raises:
-        ValueError: it holds a run, and this one is not to resume it.
+        ValueError: another process uses it; it holds a run, and this one is not to resume it.
     """
-    if not resume and (checkpoint.has_checkpoint(folder) or (folder / RESULTS).exists()):
-        raise ValueError(f"out: {folder} holds a run already; resume it or choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    if out is None:
+        yield None
+        return
+    folder = Path(out)
+    with locked(folder):
+        if not resume and (checkpoint.has_checkpoint(folder) or (folder / RESULTS).exists()):
+            raise ValueError(f"out: {folder} holds a run already; resume it or choose another folder")
+        yield folder
 
 
 def _last_checkpoint(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     """Return the last checkpoint in `folder`, or None; that it is of other members is said before starts are made."""
     checkpoint.tidy(folder)
-    tree: dict[str, Any] | None = checkpoint.load(folder)
+    tree: dict[str, Any] | None = checkpoint.load(folder, PARTS)
     if tree is not None:
         check_same(tree["settings"], settings)
     return tree

@@ -7,13 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orthosparse.lab.signals import Interrupt
 from orthosparse.lab.training.checkpoint import save
 from orthosparse.lab.training.ensemble.slab import Leaf, Weights
 from orthosparse.lab.training.ensemble.state import Ensemble
-from orthosparse.lab.training.interrupt import Interrupt
 from orthosparse.lab.training.nonfinite import NonFiniteError
 
 _SHARE = 50  # so many times as long as writing a checkpoint takes, none is written
+
+# What the tree of an ensemble has, and its types; the settings are added by `Saving`.
+PARTS: dict[str, type | tuple[type, ...]] = {
+    "settings": dict,
+    "slabs": list,
+    "epoch": int,
+    "step": int,
+    "seconds": (int, float),
+    "values": Tensor,
+    "alive": Tensor,
+    "stopped": Tensor,
+    "histories": list,
+    "errors": dict,
+    "moving": list,
+}
 
 
 class Saving:
@@ -34,14 +49,14 @@ class Saving:
         self._interrupt = Interrupt()
 
     def __enter__(self) -> None:
-        self._interrupt.listen()
+        self._interrupt.install()
 
     def __exit__(self, *error: object) -> None:
-        self._interrupt.rest()
+        self._interrupt.remove()
 
     def __call__(self, ensemble: Ensemble) -> None:
         """Save if it is time."""
-        self._interrupt.insist()  # kernels are compiled in the first steps
+        self._interrupt.reinstall()  # kernels are compiled in the first steps
         began = monotonic()
         old = began - self._last >= max(self.seconds, _SHARE * self._taken)
         counted = self.every and ensemble.steps_done % self.every == 0
@@ -49,12 +64,12 @@ class Saving:
         # The last step of an epoch is no place to stop at: its metrics are not there yet.
         if ensemble.step == len(ensemble.feed):
             return
-        due = old or counted or ended or self._interrupt.asked
+        due = old or counted or ended or self._interrupt.requested
         if due and ensemble.steps_done != self._saved:
             save(self.folder, ensemble.steps_done, {"settings": self.settings, **take(ensemble)})
             self._last, self._saved = monotonic(), ensemble.steps_done
             self._taken = self._last - began
-        if self._interrupt.asked:
+        if self._interrupt.requested:
             raise KeyboardInterrupt
 
 
@@ -76,7 +91,18 @@ def take(ensemble: Ensemble) -> dict[str, Any]:
 
 
 def put_back(ensemble: Ensemble, tree: dict[str, Any]) -> None:
-    """Give an ensemble, which holds the masks of its members already, the state that `take` returned."""
+    """Give an ensemble, which holds the masks of its members already, the state that `take` returned.
+
+    Raises:
+        ValueError: it is that of no such ensemble.
+    """
+    try:
+        _put_back(ensemble, tree)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"checkpoint: expected the state of this ensemble; got another ({error!r})") from error
+
+
+def _put_back(ensemble: Ensemble, tree: dict[str, Any]) -> None:
     if ensemble.moving is not None:
         ensemble.moving.put_back(tree["moving"])
     for slab, saved in zip(ensemble.slabs, tree["slabs"], strict=True):

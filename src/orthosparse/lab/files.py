@@ -1,0 +1,95 @@
+"""Files that survive a kill and a full disk, and folders that one process writes to at a time."""
+
+import errno
+import fcntl
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOCK = ".lock"
+_UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+_log = logging.getLogger(__name__)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that, whatever happens, either the old content or the whole new one is there.
+
+    Raises:
+        OSError: it cannot be written, such as on a full disk; it names `path`, and no draft is left.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make names in a folder durable too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path, name: str = "out") -> Iterator[None]:
+    """Keep a folder, made if it is not there, to this process inside the block.
+
+    The operating system ends the lock with its process, however that ends.
+
+    Args:
+        name: the argument that named the folder, for the message.
+
+    Raises:
+        ValueError: another process is using it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOCK
+    descriptor = _lock(path, f"{name}: {folder} is in use")
+    try:
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _lock(path: Path, in_use: str) -> int:
+    """Return the descriptor of the locked file at `path`."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 300).decode(errors="replace") or "another process"
+            os.close(descriptor)
+            raise ValueError(f"{in_use} by {holder}; wait for it to end, or choose another folder") from None
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                os.close(descriptor)
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            _log.warning("%s cannot be locked (%s); let no other process use it", path.parent, error.strerror)
+            return descriptor
+        if _is_at(descriptor, path):
+            return descriptor
+        os.close(descriptor)  # its holder has just removed it: the next one to come makes another
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,124 @@
+import errno
+import fcntl
+import os
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from orthosparse.lab import files
+from orthosparse.lab.files import LOCK, locked, write_atomically
+
+
+def test_the_new_content_replaces_the_old_one(tmp_path):
+    path = tmp_path / "file"
+    for data in (b"old", b"new"):
+        write_atomically(path, data)
+        assert path.read_bytes() == data
+    assert [left.name for left in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_a_write_that_is_stopped_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch, moment):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(*((files.os, "fsync") if moment == "fsync" else (Path, "replace")), die)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new content")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"old"
+    assert [left.name for left in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_a_file_that_does_not_fit_is_named_and_leaves_no_part(tmp_path, old):
+    path = tmp_path / "result.jsonl"
+    if old is not None:
+        path.write_bytes(old)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"result\.jsonl") as caught:
+            write_atomically(path, bytes(2**17))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.errno == errno.EFBIG
+    assert caught.value.filename == str(path)
+    assert {left.name: left.read_bytes() for left in tmp_path.iterdir()} == ({} if old is None else {path.name: old})
+
+
+def test_a_locked_folder_is_in_use(tmp_path):
+    folder = tmp_path / "made" / "on the way"
+    with locked(folder), pytest.raises(ValueError, match=rf"out: .*on the way is in use by process {os.getpid()} on"):
+        locked(folder).__enter__()
+    with locked(folder):
+        assert (folder / LOCK).exists()
+    assert list(folder.iterdir()) == []
+
+
+def test_an_error_inside_ends_the_lock(tmp_path):
+    with pytest.raises(RuntimeError), locked(tmp_path):
+        raise RuntimeError
+    with locked(tmp_path):
+        pass
+
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from orthosparse.lab.files import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_lock_of_another_process_holds_until_it_is_killed(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=-1, text=True) as process:
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(ValueError, match=f"in use by process {process.pid}"):
+            locked(tmp_path).__enter__()
+        process.kill()
+    assert (tmp_path / LOCK).exists()  # nobody removed it
+    with locked(tmp_path):
+        pass
+
+
+def test_of_many_who_lock_at_once_one_is_inside_at_a_time(tmp_path):
+    inside, most, entered = [], [], []
+
+    def work():
+        for _ in range(200):
+            try:
+                with locked(tmp_path):
+                    inside.append(1)
+                    most.append(len(inside))
+                    entered.append(1)
+                    inside.pop()
+            except ValueError:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1
+    assert len(entered) >= 4
+
+
+def test_a_file_system_without_locks_is_said_so(tmp_path, monkeypatch, caplog):
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with locked(tmp_path):
+        pass
+    assert "cannot be locked (No locks available)" in caplog.text

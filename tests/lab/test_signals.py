@@ -1,0 +1,99 @@
+import ctypes
+import os
+import signal
+import threading
+
+import pytest
+
+from orthosparse.lab.signals import Interrupt, raise_interrupt
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@pytest.fixture(autouse=True)
+def usual():
+    """Signals as a program has them when it starts."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def handlers():
+    return [signal.getsignal(number) for number in SIGNALS]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_is_noted_and_nothing_else(number):
+    with Interrupt() as interrupt:
+        assert not interrupt.requested
+        os.kill(os.getpid(), number)
+        assert interrupt.requested
+
+
+@pytest.mark.parametrize("first", SIGNALS)
+@pytest.mark.parametrize("second", SIGNALS)
+def test_the_first_signal_can_raise_and_the_next_at_once_is_the_same_one(first, second):
+    before, ended = handlers(), []
+    with pytest.raises(KeyboardInterrupt), Interrupt(raise_interrupt):
+        try:
+            signal.raise_signal(first)
+        finally:
+            signal.raise_signal(second)
+            ended.append("whole")
+    assert ended == ["whole"]
+    assert handlers() == before
+
+
+def test_the_same_signal_sent_twice_is_one():
+    with Interrupt(grace=60.0) as interrupt:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.requested
+
+
+@pytest.mark.parametrize("first", [None, raise_interrupt])
+def test_the_second_signal_acts_as_usual(first):
+    ended = []
+    with pytest.raises(KeyboardInterrupt), Interrupt(first, grace=0.0):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            ended.append("whole")
+    assert ended == []
+
+
+def test_a_handler_that_a_library_put_before_ours_is_put_away():
+    with Interrupt() as interrupt:
+        # Behind Python's back, as compilers do it; had it stayed, the signal would be lost.
+        ctypes.CDLL(None).signal(int(signal.SIGINT), ctypes.c_void_p(int(signal.SIG_IGN)))
+        interrupt.reinstall()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.requested
+
+
+def test_signals_that_somebody_ignores_or_handles_are_left_alone():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, handle := lambda *call: None)
+    with Interrupt() as interrupt:
+        interrupt.reinstall()
+        assert handlers() == [signal.SIG_IGN, handle]
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not interrupt.requested
+    assert handlers() == [signal.SIG_IGN, handle]
+
+
+def test_other_threads_install_no_handlers():
+    before, inside = handlers(), []
+
+    def work():
+        with Interrupt():
+            inside.append(handlers())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert inside == [before]
