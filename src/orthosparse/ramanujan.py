@@ -9,6 +9,7 @@ import math
 
 import torch
 
+from orthosparse.haar import haar
 from orthosparse.randomness import derive, draw_seed
 
 
@@ -37,9 +38,9 @@ def regular_bipartite_mask(
         ([4, 4, 4, 4, 4, 4], [2])
     """
     seed = draw_seed(generator)
-    lines, places = _supports(shape, degree, derive(seed, "supports"))
+    rows, cols = _supports(shape, degree, derive(seed, "supports"))
     mask = torch.zeros(min(shape), max(shape), dtype=torch.bool, device="cpu")
-    mask[lines.unsqueeze(2), places.unsqueeze(1)] = True
+    mask[rows.unsqueeze(2), cols.unsqueeze(1)] = True
     return mask if shape[0] <= shape[1] else mask.T.contiguous()
 
 
@@ -60,11 +61,11 @@ def sample(
         (True, 16)
     """
     seed = draw_seed(generator)
-    lines, places = _supports(shape, degree, derive(seed, "supports"))
-    bases = _orthonormal(len(lines), lines.shape[1], degree, derive(seed, "values"))
+    rows, cols = _supports(shape, degree, derive(seed, "supports"))
+    bases = haar(len(rows), degree, rows.shape[1], generator=derive(seed, "values")).mT  # orthonormal rows
     values = torch.zeros(min(shape), max(shape), dtype=torch.float64, device="cpu")
     mask = torch.zeros_like(values, dtype=torch.bool)
-    where = lines.unsqueeze(2), places.unsqueeze(1)
+    where = rows.unsqueeze(2), cols.unsqueeze(1)
     values[where], mask[where] = bases, True
     if shape[0] > shape[1]:
         values, mask = values.T.contiguous(), mask.T.contiguous()
@@ -72,29 +73,16 @@ def sample(
 
 
 def _supports(shape: tuple[int, int], degree: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the lines that share each support, [supports, short * degree / long], and its places, [supports, degree].
+    """Return the rows that share each support, [supports, short * degree / long], and its columns, [supports, degree].
 
-    The paper stacks copies of one block in which every place is used once; here lines and places are shuffled too.
+    The paper stacks copies of one block in which every column is used once; here rows and columns are shuffled too.
+    Rows lie along the short side.
     """
     _check(shape, degree)
     short, long = sorted(shape)
     supports = long // degree
-    lines = torch.randperm(short, generator=generator, device="cpu").view(supports, -1)
-    return lines, torch.randperm(long, generator=generator, device="cpu").view(supports, degree)
-
-
-def _orthonormal(batch: int, rows: int, cols: int, generator: torch.Generator) -> torch.Tensor:
-    """Return [batch, rows, cols] orthonormal rows, uniform (Haar): rows of a random orthonormal basis each."""
-    gaussian = torch.randn(batch, cols, rows, generator=generator, dtype=torch.float64, device="cpu")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # QR has other last bits on another number of threads
-    try:
-        q, r = torch.linalg.qr(gaussian)
-    finally:
-        torch.set_num_threads(threads)
-    signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0)  # a positive diagonal of R makes Q uniform
-    orthonormal: torch.Tensor = (q * signs.unsqueeze(-2)).mT
-    return orthonormal
+    rows = torch.randperm(short, generator=generator, device="cpu").view(supports, -1)
+    return rows, torch.randperm(long, generator=generator, device="cpu").view(supports, degree)
 
 
 def _check(shape: tuple[int, int], degree: int) -> None:

@@ -16,15 +16,15 @@ Made = TypeVar("Made")
 def preserve(model: nn.Module) -> Iterator[None]:
     """Put back, however the block ends: every submodule's mode, attributes and buffers, and the global generators.
 
-    Parameters are not put back: inside, a model is to be run by `with_tensors` alone, which lends it others.
+    Parameters are not put back: inside, a model is to be run by `with_tensors` alone, which substitutes others.
     """
     modules = list(model.modules())
     attributes = [dict(vars(module)) for module in modules]
     buffers = [dict(module._buffers) for module in modules]
-    places = _accelerators(model)
-    kind = {"device_type": places[0].type} if places else {}
+    devices = _accelerators(model)
+    kind = {"device_type": devices[0].type} if devices else {}
     try:
-        with torch.random.fork_rng([place.index for place in places], **kind), torch.enable_grad():
+        with torch.random.fork_rng([device.index for device in devices], **kind), torch.enable_grad():
             for module in modules:
                 vars(module).pop("_compiled_call_impl", None)  # compiled graphs cannot be differentiated twice
             yield
@@ -39,15 +39,15 @@ def preserve(model: nn.Module) -> Iterator[None]:
 def seed_generators(model: nn.Module, seed: int) -> None:
     """Seed the global generators that dropout on the model's devices draws from; only inside `preserve`."""
     torch.default_generator.manual_seed(seed)
-    for place in _accelerators(model):
-        with torch.accelerator.device_index(place.index):
-            torch.get_device_module(place).manual_seed(seed)
+    for device in _accelerators(model):
+        with torch.accelerator.device_index(device.index):
+            torch.get_device_module(device).manual_seed(seed)
 
 
 def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor], function: Callable[[nn.Module], Made]) -> Made:
     """Return ``function(model)`` while `model` holds these tensors, by parameter or buffer name, in place of its own.
 
-    The function's backward pass belongs inside it, for layers that are recomputed there. cuDNN, which would move lent
+    The function's backward pass belongs inside it, for layers that are recomputed there. cuDNN, which would move substituted
     recurrent weights into memory of its own and has no second derivative for them, is off for recurrent models.
     """
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
@@ -66,5 +66,5 @@ def _without_cudnn() -> Iterator[None]:
 
 
 def _accelerators(model: nn.Module) -> list[torch.device]:
-    places = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
-    return sorted((place for place in places if place.type not in ("cpu", "meta")), key=str)
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    return sorted((device for device in devices if device.type not in ("cpu", "meta")), key=str)

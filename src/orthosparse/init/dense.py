@@ -4,9 +4,10 @@ import torch
 
 from orthosparse.checks import KERNEL, MATRIX
 from orthosparse.choices import TapName
+from orthosparse.haar import haar
 from orthosparse.init import delta
+from orthosparse.init.conv_kernels import conv_kernels
 from orthosparse.init.fill import check_weight, fill
-from orthosparse.init.haar import conv_kernels, haar
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
 

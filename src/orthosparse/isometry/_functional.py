@@ -81,7 +81,7 @@ def evaluated(
 
 
 def frozen_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters as constants and copies of the buffers, to be lent to the model."""
+    """Return the parameters as constants and copies of the buffers, to be substituted in the model."""
     parameters = {name: value.detach() for name, value in model.named_parameters()}
     return parameters | {name: value.detach().clone() for name, value in model.named_buffers()}
 

@@ -156,14 +156,16 @@ def _rayleigh_ritz(basis: Tensor, images: Tensor, *, probes: int, inner: int) ->
     """
     projected = (basis.mT @ images).double()
     projected = (projected + projected.mT) / 2
-    squares, turned = torch.linalg.eigh(projected)
+    squares, eigenvectors = torch.linalg.eigh(projected)
     values = squares.clamp_min(0).sqrt()
-    upper = (turned[:, :probes].square() * values.unsqueeze(1)).sum(2)
+    upper = (eigenvectors[:, :probes].square() * values.unsqueeze(1)).sum(2)
     lower = _radau(projected, inner, torch.finfo(basis.dtype).eps)[:, :probes]
     diagonal = projected.diagonal(dim1=1, dim2=2)[:, :probes]
-    values, turned = values.flip(1).to(basis), turned.flip(2).to(basis)
+    values, eigenvectors = values.flip(1).to(basis), eigenvectors.flip(2).to(basis)
     scale = values.clamp_min(torch.finfo(values.dtype).tiny).unsqueeze(1)
-    residuals = torch.linalg.vector_norm((images @ turned) / scale - values.unsqueeze(1) * (basis @ turned), dim=1)
+    residuals = torch.linalg.vector_norm(
+        (images @ eigenvectors) / scale - values.unsqueeze(1) * (basis @ eigenvectors), dim=1
+    )
     return Ritz(values, residuals, upper.to(basis), lower.to(basis), diagonal.to(basis), basis.shape[1])
 
 
@@ -175,10 +177,10 @@ def _radau(projected: Tensor, inner: int, eps: float) -> Tensor:
     """
     if inner == 0:
         return torch.zeros_like(projected[:, :, 0])
-    squares, turned = torch.linalg.eigh(projected[:, :inner, :inner])
+    squares, eigenvectors = torch.linalg.eigh(projected[:, :inner, :inner])
     known = squares > _TINY * eps * squares[:, -1:]  # what is below is rounding, and its direction too
     factor = torch.where(known, squares.clamp_min(torch.finfo(squares.dtype).tiny).rsqrt(), 0).unsqueeze(2)
-    _, values, rows = torch.linalg.svd(factor * (turned.mT @ projected[:, :inner]), full_matrices=False)
+    _, values, rows = torch.linalg.svd(factor * (eigenvectors.mT @ projected[:, :inner]), full_matrices=False)
     diagonal: Tensor = (rows.mT.square() * values.unsqueeze(1)).sum(2)
     return diagonal
 

@@ -54,8 +54,8 @@ class EffectiveDensity:
 
     def __repr__(self) -> str:
         dead = {name: (paths.dead_inputs, paths.dead_outputs) for name, paths in self.layers.items()}
-        told = ", ".join(f"{name} {i} in, {o} out" for name, (i, o) in dead.items() if i or o)
-        return f"EffectiveDensity({self.total:.6g} of {self.density:.6g} active; dead units: {told or 'none'})"
+        dead_units = ", ".join(f"{name} {i} in, {o} out" for name, (i, o) in dead.items() if i or o)
+        return f"EffectiveDensity({self.total:.6g} of {self.density:.6g} active; dead units: {dead_units or 'none'})"
 
     def _repr_html_(self) -> str:
         rows = [

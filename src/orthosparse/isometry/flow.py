@@ -115,7 +115,7 @@ class _Objective:
         """Return the loss, its gradients g and g^T H g there."""
         with untraced(self.model, next(iter(parameters.values())).device, self.seed):
             leaves = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
-            # Lent until all is differentiated, for layers that are computed again in the backward pass.
+            # Substituted until all is differentiated, for layers that are computed again in the backward pass.
             with substituted(self.model, frozen_state(self.model) | leaves):
                 value, fixed, bent = self._differentiated(list(leaves.values()))
         curvature = sum(float((a.double() * b.double()).sum()) for a, b in zip(bent, fixed, strict=True))

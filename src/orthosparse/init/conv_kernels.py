@@ -1,33 +1,17 @@
-"""Dense orthogonal matrices and kernels, drawn in float64 on the CPU.
+"""Dense orthogonal convolution kernels that use all taps, drawn in float64 on the CPU."""
 
-QR and matrix products give other last bits on another number of threads, so they run on one.
-"""
-
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 
-
-def haar(batch: int, rows: int, cols: int, *, generator: torch.Generator) -> torch.Tensor:
-    """Return [batch, rows, cols] matrices with orthonormal rows or columns, whichever are fewer, uniform among those.
-
-    The Q of a Gaussian matrix is uniform (Haar) once R is given a positive diagonal.
-    """
-    sizes = batch, max(rows, cols), min(rows, cols)
-    tall = torch.randn(sizes, generator=generator, dtype=torch.float64, device="cpu")
-    with _one_thread():
-        q, r = torch.linalg.qr(tall)
-    signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0)
-    matrix: torch.Tensor = q * signs.unsqueeze(-2)
-    return matrix if rows >= cols else matrix.mT
+from orthosparse.haar import haar, one_thread
 
 
 def projections(batch: int, size: int, *, generator: torch.Generator) -> torch.Tensor:
     """Return [batch, size, size] projections onto uniform subspaces, each direction of a basis kept by a fair coin."""
     basis = haar(batch, size, size, generator=generator)
     kept = torch.randint(2, (batch, 1, size), generator=generator, device="cpu")
-    with _one_thread():
+    with one_thread():
         return (basis * kept) @ basis.mT
 
 
@@ -52,17 +36,7 @@ def conv_kernels(batch: int, rows: int, cols: int, sides: Sequence[int], *, gene
 
 def _followed(kernel: torch.Tensor, block: torch.Tensor, axis: int) -> torch.Tensor:
     """Return the kernel of the convolution by `kernel`, then by (P, I - P) along `axis`, P = `block`."""
-    with _one_thread():
+    with one_thread():
         here = block @ kernel
     nothing = torch.zeros_like(kernel.narrow(axis, 0, 1))
     return torch.cat([here, nothing], dim=axis) + torch.cat([nothing, kernel - here], dim=axis)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
