@@ -121,8 +121,11 @@ def check_readable(weight: torch.Tensor) -> None:
         raise ValueError(f"weight: expected two or more sides, none of them 0; got {describe(weight)}")
 
 
-def check_fillable(weight: torch.Tensor, sides: Collection[int]) -> None:
-    """Raise unless `weight` is also floating point, of `sides` sides, and no two of its entries share memory."""
+def check_fillable(weight: torch.Tensor, sides: Collection[int], gain: float) -> float:
+    """Return `gain` as a float that `weight` can hold.
+
+    Raises unless `weight` is readable, floating point, of `sides` sides, and no two of its entries share memory.
+    """
     check_readable(weight)
     if weight.dtype not in FILLABLE:
         expected = ", ".join(str(dtype).removeprefix("torch.") for dtype in FILLABLE)
@@ -131,6 +134,7 @@ def check_fillable(weight: torch.Tensor, sides: Collection[int]) -> None:
         raise ValueError(f"weight: expected {' or '.join(map(str, sides))} sides; got {describe(weight)}")
     if any(stride == 0 and size > 1 for stride, size in zip(weight.stride(), weight.shape, strict=True)):
         raise ValueError(f"weight: expected entries of their own, not an expanded tensor; got {describe(weight)}")
+    return check_gain(gain, torch.finfo(weight.dtype).max)
 
 
 def check_parameter(name: str, parameter: nn.Parameter) -> None:

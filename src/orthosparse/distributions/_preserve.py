@@ -47,8 +47,8 @@ def seed_generators(model: nn.Module, seed: int) -> None:
 def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor], function: Callable[[nn.Module], Made]) -> Made:
     """Return ``function(model)`` while `model` holds these tensors, by parameter or buffer name, in place of its own.
 
-    The function's backward pass belongs inside it, for layers that are recomputed there. cuDNN, which would move substituted
-    recurrent weights into memory of its own and has no second derivative for them, is off for recurrent models.
+    The function's backward pass belongs inside it, for layers that are recomputed there. cuDNN is off for recurrent
+    models: it would move substituted weights into memory of its own, and has no second derivative for them.
     """
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
     with _without_cudnn() if recurrent else nullcontext(), substituted(model, tensors):

@@ -2,14 +2,14 @@
 
 import torch
 
-from orthosparse.checks import KERNEL, MATRIX
+from orthosparse.checks import KERNEL, MATRIX, check_fillable
 from orthosparse.choices import TapName
 from orthosparse.haar import haar
 from orthosparse.init import delta
 from orthosparse.init.conv_kernels import conv_kernels
-from orthosparse.init.fill import check_weight, fill
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
+from orthosparse.sharding import write_
 
 
 def orthogonal_(weight: torch.Tensor, *, gain: float = 1.0, generator: torch.Generator | None = None) -> torch.Tensor:
@@ -20,9 +20,9 @@ def orthogonal_(weight: torch.Tensor, *, gain: float = 1.0, generator: torch.Gen
         >>> torch.allclose(weight @ weight.T, torch.eye(2), atol=1e-6)
         True
     """
-    scale = check_weight(weight, gain, MATRIX)
+    scale = check_fillable(weight, MATRIX, gain)
     matrix = haar(1, *weight.shape, generator=derive(draw_seed(generator), "matrix"))[0]
-    return fill(weight, matrix * scale)
+    return write_(weight, matrix * scale)
 
 
 def delta_orthogonal_(
@@ -44,12 +44,13 @@ def delta_orthogonal_(
         >>> weight.abs()
         tensor([[[0., 1., 0.]]])
     """
-    scale = check_weight(weight, gain, KERNEL)
+    scale = check_fillable(weight, KERNEL, gain)
     groups, first, second, *sides = group_views(weight, groups).shape
     seed = draw_seed(generator)
     positions = delta.taps(groups, first if transposed else second, sides, tap=tap, generator=derive(seed, "taps"))
     matrices = haar(groups, first, second, generator=derive(seed, "matrix"))
-    return fill(weight, delta.embed(matrices * scale, positions, sides, transposed=transposed))
+    kernels = delta.embed(matrices * scale, positions, sides, transposed=transposed)
+    return write_(weight, kernels.reshape(weight.shape))
 
 
 def conv_orthogonal_(
@@ -70,7 +71,8 @@ def conv_orthogonal_(
         True
     """
     del transposed  # the adjoint of an orthogonal map is orthogonal: one draw serves both ways to store it
-    scale = check_weight(weight, gain, KERNEL)
+    scale = check_fillable(weight, KERNEL, gain)
     groups, first, second, *sides = group_views(weight, groups).shape
     generator = derive(draw_seed(generator), "kernel")
-    return fill(weight, conv_kernels(groups, first, second, sides, generator=generator) * scale)
+    kernels = conv_kernels(groups, first, second, sides, generator=generator) * scale
+    return write_(weight, kernels.reshape(weight.shape))

@@ -5,13 +5,13 @@ from typing import Unpack
 import torch
 
 from orthosparse import givens, masks
-from orthosparse.checks import KERNEL, MATRIX
+from orthosparse.checks import KERNEL, MATRIX, check_fillable
 from orthosparse.choices import StartName, StopName, TapName, TensorFloorName
 from orthosparse.givens import Law
 from orthosparse.init import counts, delta
-from orthosparse.init.fill import check_weight, fill
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
+from orthosparse.sharding import write_
 
 
 def sparse_orthogonal_(
@@ -46,7 +46,7 @@ def sparse_orthogonal_(
         >>> int(mask.sum()), torch.allclose(weight @ weight.T, torch.eye(4), atol=1e-6)
         (8, True)
     """
-    scale = check_weight(weight, gain, MATRIX)
+    scale = check_fillable(weight, MATRIX, gain)
     least = min(weight.shape)
     total = counts.resolve(density, count, least, weight.numel(), floor=floor)
     values, mask = givens.sample(
@@ -62,7 +62,7 @@ def sparse_orthogonal_(
     if total < least:
         mask = masks.resize(mask, total, generator=derive(draw_seed(generator), "kept"))
         values = values * mask
-    fill(weight, values if scale == 1 else values.mul_(scale))
+    write_(weight, values if scale == 1 else values.mul_(scale))
     active: torch.Tensor = mask.to(weight.device)
     return active
 
@@ -104,7 +104,7 @@ def sparse_delta_orthogonal_(
         >>> int(mask.sum()), int((weight != 0).sum())  # round(0.1 * 576), round(sqrt(58 / 576) * 64)
         (58, 20)
     """
-    scale = check_weight(weight, gain, KERNEL)
+    scale = check_fillable(weight, KERNEL, gain)
     groups, first, second, *sides = group_views(weight, groups).shape
     least, room, size = groups * min(first, second), groups * first * second, weight.numel()
     total = counts.resolve(density, count, least, size, floor=floor)
@@ -121,7 +121,7 @@ def sparse_delta_orthogonal_(
     # max: the paper's stopping rules may overshoot.
     mask = masks.resize(mask, max(total, int(active.sum())), generator=derive(seed, "unfrozen"))
     values = values if scale == 1 else (values * scale).to(weight.dtype)
-    fill(weight, delta.embed(values, positions, sides, transposed=transposed))
+    write_(weight, delta.embed(values, positions, sides, transposed=transposed).reshape(weight.shape))
     return mask.reshape(weight.shape).to(weight.device)
 
 

@@ -59,7 +59,7 @@ class MeanField:
 
     @property
     def depth_scale(self) -> float:
-        """Layers over which gradients change by a factor e, and inputs can be distinguished; infinite at criticality."""
+        """Layers over which gradients change by a factor e, and inputs differ; infinite at criticality."""
         return _layers(self.chi)
 
     @property

@@ -1,17 +1,15 @@
-"""Masks ON a model: attach, read, replace, bake, load and defer them; the only user of torch's parametrizations.
+"""Masks ON a model: attach, read, replace, bake and load them; the only user of torch's parametrizations.
 
 A mask is a parametrization of one tensor. ``module.weight`` is computed from the parameter that was there before, with
 exact zeros, in value and in gradient, where the mask is false; the state dict holds ``weight`` and ``weight_mask``.
 """
 
 from orthosparse.masking.attach import attach, bake, is_sparsified, masked_layers, masks_of, replace_masks
-from orthosparse.masking.deferred import DeferredMasks
 from orthosparse.masking.loading import load_sparse
 from orthosparse.masking.prune import export_prune_masks, import_prune_masks
 from orthosparse.masking.synchronize import synchronize
 
 __all__ = [
-    "DeferredMasks",
     "attach",
     "bake",
     "export_prune_masks",

@@ -13,7 +13,7 @@ from orthosparse import masks_of, replace_masks, sparsify
 from orthosparse.lab.seeds import fenced
 from orthosparse.lab.training import fit
 from orthosparse.lab.training.stepper import Stepper
-from orthosparse.masking import DeferredMasks
+from orthosparse.masking.deferred import DeferredMasks
 
 
 def _sparse(name):

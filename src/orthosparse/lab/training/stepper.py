@@ -13,7 +13,7 @@ from orthosparse.lab.training.snapshot import put_back, take
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.step import gradients, mixed
 from orthosparse.lab.training.trees import copied
-from orthosparse.masking import DeferredMasks
+from orthosparse.masking.deferred import DeferredMasks
 from orthosparse.randomness import derive_seed
 
 
