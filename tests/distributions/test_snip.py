@@ -98,6 +98,17 @@ def test_the_released_code_takes_outputs_for_log_probabilities():
         snip(model, 0.3, batch=(x, y), loss=F.mse_loss, compat="paper-code")
 
 
+def test_the_released_code_rounds_its_count_down():
+    model, batch = doubled("tanh_mlp")
+    numel = sum(mask.numel() for mask in snip(model, 1.0, batch=batch).values())
+    density = (numel // 3 + 0.75) / numel
+    kept = [
+        sum(int(mask.sum()) for mask in snip(model, density, batch=batch, compat=compat).values())
+        for compat in (None, "paper-code")
+    ]
+    assert kept == [numel // 3 + 1, numel // 3]
+
+
 def test_on_log_probabilities_the_released_code_is_exact():
     logits, (x, y) = doubled("tanh_mlp")
     heads = nn.Sequential(*logits, nn.LogSoftmax(1))

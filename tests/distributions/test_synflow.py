@@ -141,10 +141,31 @@ def test_the_released_code_scores_log_probabilities():
     first, second = (layer.weight().double().abs().requires_grad_() for layer in find_layers(model).values())
     torch.log_softmax(second @ (first @ torch.ones(9, dtype=torch.float64)), 0).sum().backward()
     scores = torch.cat([(matrix * matrix.grad).abs().flatten() for matrix in (first, second)])
-    expected = scores >= scores.sort(descending=True).values[49]
-    released = flattened(synflow(model, 50 / 168, input_shape=[9], rounds=1, compat="paper-code"))
+    expected = scores >= scores.sort(descending=True).values[50]  # 168 - int(0.7 * 168) of them
+    released = flattened(synflow(model, 0.3, input_shape=[9], rounds=1, compat="paper-code"))
     assert torch.equal(released, expected)
-    assert not torch.equal(released, flattened(synflow(model, 50 / 168, input_shape=[9], rounds=1)))
+    assert not torch.equal(released, flattened(synflow(model, 0.3, input_shape=[9], rounds=1)))
+
+
+def test_the_released_code_keeps_what_its_rounding_leaves_in_every_round():
+    """Rounds by hand, each N - int((1 - d ** (t / T)) N) of N = 168 weights."""
+    model = nn.Sequential(nn.Linear(9, 12), nn.Linear(12, CLASSES)).double()
+    first, second = (layer.weight.detach().abs() for layer in model)
+    kept, counts = [torch.ones_like(first), torch.ones_like(second)], []
+    bias = [layer.bias.detach().abs() for layer in model]
+    for number in (1, 2, 3):
+        leaves = [(weight * mask).requires_grad_() for weight, mask in zip((first, second), kept, strict=True)]
+        flow = leaves[1] @ (leaves[0] @ torch.ones(9, dtype=torch.float64) + bias[0]) + bias[1]
+        torch.log_softmax(flow, 0).sum().backward()
+        scores = torch.cat([(leaf * leaf.grad).detach().abs().flatten() for leaf in leaves])
+        scores[torch.cat([mask.flatten() for mask in kept]) == 0] = -1
+        counts.append(168 - int((1 - 0.2 ** (number / 3)) * 168))
+        alive = torch.zeros_like(scores)
+        alive[scores.sort(descending=True, stable=True).indices[: counts[-1]]] = 1
+        kept = [part.view_as(mask) for part, mask in zip(alive.split([108, 60]), kept, strict=True)]
+    released = flattened(synflow(model, 0.2, input_shape=[9], rounds=3, compat="paper-code"))
+    assert int(released.sum()) == counts[-1] == 34
+    assert torch.equal(released, torch.cat([mask.flatten() for mask in kept]).bool())
 
 
 class Functional(nn.Module):

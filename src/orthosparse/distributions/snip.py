@@ -33,7 +33,8 @@ def snip(
     al. 2019).
 
     Args:
-        compat: ``"paper-code"`` takes the model's outputs for log-probabilities: the loss is -output[target].
+        compat: ``"paper-code"`` takes the model's outputs for log-probabilities, so that the loss is -output[target],
+            and keeps ``int(density * N)`` of N weights.
 
     Example:
         >>> g = torch.Generator().manual_seed(0)
@@ -46,7 +47,7 @@ def snip(
     if follows_paper_code(compat):
         if loss is not None:
             raise ValueError("loss: expected None beside compat='paper-code', which has a loss of its own")
-        loss = nll_loss
+        loss, count = nll_loss, int(density * sum(layer.numel for layer in layers.values()))
     weights = weights_of(layers)
     with objective_of(model, layers, loss, generator) as objective:
         gradient = objective.gradient(weights, batches_of(batch, model, "snip"))

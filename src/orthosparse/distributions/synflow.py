@@ -41,7 +41,8 @@ def synflow(
     Args:
         batch: only the shape of its first sample is looked at.
         input_shape: the shape of a sample, for a call without a batch.
-        compat: ``"paper-code"`` scores the sum of log-softmax(logits), and checks nothing.
+        compat: ``"paper-code"`` scores the sum of log-softmax(logits), checks nothing, and keeps
+            ``N - int((1 - density ** (t / rounds)) * N)`` of N weights in round t.
 
     Raises:
         ValueError: an activation or a norm under which the flow is not in proportion to the input (tanh, layer norm,
@@ -54,8 +55,8 @@ def synflow(
     """
     del loss  # R takes its place
     layers, _ = budget_of(model, density, layers)
-    counts = exponential(density, sum(layer.numel for layer in layers.values()), rounds)
     as_released = follows_paper_code(compat)
+    counts = exponential(density, sum(layer.numel for layer in layers.values()), rounds, as_released=as_released)
     head = partial(log_softmax, dim=-1) if as_released else nn.Identity()
     masks = {name: torch.ones_like(weight, dtype=torch.bool) for name, weight in weights_of(layers).items()}
     with flow_of(model, layers, _sample(batch, input_shape, model), head, draw_seed(generator)) as flow:
