@@ -9,6 +9,7 @@ from setuptools import Extension, setup
 UNIX_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-pthread"]
 
 setup(
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},  # one wheel for Python 3.11 and later
     ext_modules=[
         Extension(
             "orthosparse.givens._kernel",
@@ -20,5 +21,5 @@ setup(
             py_limited_api=True,
             optional=True,  # no compiler: the pure-Python path serves
         )
-    ]
+    ],
 )

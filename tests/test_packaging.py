@@ -1,10 +1,16 @@
 """What the package promises to those who install it."""
 
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
+
+import pytest
+
+from orthosparse import givens
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -54,3 +60,33 @@ def test_the_package_is_built_with_its_types_and_everything_its_pages_are_made_o
     built = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
     assert Path("orthosparse/py.typed") in built
     assert wanted - built == set()
+
+
+@pytest.mark.skipif(not givens.has_kernel(), reason="the kernel was not built")
+def test_one_wheel_serves_python_3_11_and_later(tmp_path):
+    build = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "build",
+        "-b",
+        str(tmp_path / "build"),
+        "bdist_wheel",
+        "-d",
+        str(tmp_path),
+    ]
+    subprocess.run([*build, "-b", str(tmp_path / "wheel")], cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "-cp311-abi3-" in wheel.name
+    assert any(name.startswith("orthosparse/givens/_kernel.abi3.") for name in zipfile.ZipFile(wheel).namelist())
+
+
+def test_without_the_extra_the_program_says_what_to_install(tmp_path):
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('typer')")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import orthosparse.lab.cli"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    command = done.stderr.strip().partition("pip install ")[2]
+    assert {name_of(word) for word in shlex.split(command)} == {
+        name_of(requirement) for requirement in PROJECT["optional-dependencies"]["lab"]
+    }

@@ -9,11 +9,13 @@ import contextlib
 import importlib
 import logging
 import pkgutil
+import re
 import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from importlib.metadata import requires
 from typing import Annotated, Any
 
 from orthosparse.lab import commands
@@ -25,7 +27,8 @@ try:
     import typer
     from typer.core import TyperGroup
 except ModuleNotFoundError:  # the library alone was installed, and with it the program
-    print("error: the program needs more than the library; pip install 'orthosparse[lab]'", file=sys.stderr)
+    wanted = [r.partition(";")[0].strip() for r in requires("orthosparse") or () if re.search("extra == .lab.", r)]
+    print(f"error: the program needs more than the library; pip install {shlex.join(wanted)}", file=sys.stderr)
     sys.exit(MISUSED)
 
 _HELP = f"""Sparse training that starts exactly orthogonal.
