@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthosparse.counts import apportion, check_density, count_of, raise_to_floors
+from orthosparse.counts import apportion, check_density, count_of, least_density, raise_to_floors
 
 LAYERS = st.lists(st.tuples(st.floats(0.001, 1e6), st.integers(1, 10_000)), min_size=1, max_size=8)
 
@@ -89,3 +89,12 @@ def test_floors_are_met_and_the_total_is_kept(layers):
 def test_counts_above_their_floors_stay_as_they_are():
     counts = {"a": 10, "b": 7}
     assert raise_to_floors(counts, {"a": 10, "b": 3}) == counts
+
+
+@given(st.integers(1, 10**12), st.integers(0, 10**12))
+def test_the_least_density_is_enough_at_its_own_value_and_near(size, count):
+    count %= size + 1
+    density = least_density(count, size)
+    assert count_of(density, size) >= count
+    assert density == float(f"{density:.4g}")
+    assert density <= count / size * 1.001

@@ -1,5 +1,6 @@
 import json
 import logging
+import re
 
 import pytest
 import torch
@@ -138,12 +139,12 @@ class TestFloors:
     def test_error_names_the_layers_and_the_least_density(self):
         model = self.make()
         before = state_of(model)
-        with pytest.raises(ValueError, match=r"square has 18 of 30; density 0\.013793 is the least"):
+        with pytest.raises(ValueError, match=r"square has 18 of 30; density 0\.01379 is the least"):
             orthosparse.sparsify(model, 0.02, distribution="uniform", floor="error")
         assert_same(before, state_of(model))
 
     def test_a_density_below_all_floors_is_refused_with_the_least_one(self):
-        with pytest.raises(ValueError, match=r"expected at least 40 entries.*got 29; density 0\.013793"):
+        with pytest.raises(ValueError, match=r"expected at least 40 entries.*got 29; density 0\.01379"):
             orthosparse.sparsify(self.make(), 0.01, distribution="uniform")
         assert orthosparse.sparsify(self.make(), 0.013794, distribution="uniform").got == 40
 
@@ -183,6 +184,37 @@ def test_bad_input_is_named_and_the_model_is_unchanged(wrong, error, message):
         orthosparse.sparsify(model, **{"density": 0.5, **wrong})
     assert_same(before, state_of(model))
     assert not orthosparse.masks_of(model)
+
+
+@pytest.mark.parametrize("scheme", ["ai", "base", "eoi", "sao"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("scale", ["gain", "bias_std"])
+def test_scales_that_a_dtype_does_not_hold_are_refused_before_anything_changes(scheme, dtype, scale):
+    model = nn.Sequential(nn.Linear(8, 8).double(), nn.Linear(8, 8).to(dtype))
+    before = state_of(model)
+    with pytest.raises(ValueError, match=f"{scale}: expected .*at most"):
+        orthosparse.sparsify(model, 0.5, distribution="uniform", scheme=scheme, **{scale: 1e39})
+    assert_same(before, state_of(model))
+    masks = {name: torch.ones(8, 8, dtype=torch.bool) for name in "01"}
+    with pytest.raises(ValueError, match=f"{scale}: expected .*at most"):  # a scheme by itself has nobody to undo it
+        orthosparse.schemes.SCHEMES[scheme](model, masks, **{scale: 1e39})
+    assert_same(before, state_of(model))
+
+
+@pytest.mark.parametrize("scheme", ["base", "eoi", "sao"])
+def test_the_largest_scales_that_are_taken_give_finite_parameters(scheme):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    largest = torch.finfo(torch.float32).max
+    orthosparse.sparsify(model, 0.5, distribution="uniform", scheme=scheme, gain=largest, bias_std=largest / 9)
+    assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+
+
+def test_the_least_density_that_is_advised_is_taken():
+    model = nn.Sequential(*[nn.Linear(1999, 1999, bias=False) for _ in range(3)])
+    with pytest.raises(ValueError, match="is the least for this model") as refused:
+        orthosparse.sparsify(model, 0.0005)
+    advised = float(re.search(r"density (\S+) is the least", str(refused.value))[1])
+    assert orthosparse.sparsify(model, advised).got >= 3 * 1999
 
 
 BAD_WEIGHTS = {

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 from orthosparse.checks import check_density
@@ -25,6 +26,20 @@ def count_of(density: float, size: int) -> int:
         (46443, 3)
     """
     return min(size, math.floor(Fraction(check_density(density)) * size + Fraction(1, 2)))
+
+
+def least_density(count: int, size: int) -> float:
+    """Return a density of four significant digits, the smallest of which `count_of` makes at least `count` of `size`.
+
+    Example:
+        >>> least_density(5997, 3 * 1999**2)
+        0.0005003
+    """
+    below, above = (
+        float(Context(prec=4, rounding=rounding).divide(Decimal(count), Decimal(size)))
+        for rounding in (ROUND_FLOOR, ROUND_CEILING)
+    )
+    return below if count_of(below, size) >= count else above
 
 
 def apportion(shares: Mapping[str, float], total: int, caps: Mapping[str, int]) -> Counts:

@@ -2,7 +2,7 @@
 
 import logging
 
-from orthosparse.counts import raise_to_floors
+from orthosparse.counts import least_density, raise_to_floors
 from orthosparse.mappings import Counts, Masks
 from orthosparse.masks import counts_of, resize
 from orthosparse.randomness import derive
@@ -23,7 +23,11 @@ def meet_floors(masks: Masks, floors: Counts, floor: str, seed: int) -> Masks:
     if not below or floor == "partial":
         return masks
     numel, least = sum(mask.numel() for mask in masks.values()), sum(floors.values())
-    remedy = f"density {least / numel:.6f} is the least for this model; floor='partial' makes partial isometries"
+    policy = " with floor='raise'" if floor == "error" else ""
+    remedy = (
+        f"density {least_density(least, numel)} is the least for this model{policy}; "
+        "floor='partial' makes partial isometries"
+    )
     if floor == "error":
         named = ", ".join(f"{name} has {counts[name]} of {floors[name]}" for name in below)
         raise ValueError(f"density: expected enough entries for orthogonality in every layer; {named}; {remedy}")

@@ -380,3 +380,28 @@ def test_wrappers_are_looked_through():
     model = nn.Linear(2, 2)
     assert unwrapped(torch.compile(nn.DataParallel(model))) is model
     assert [*find_layers(nn.DataParallel(nn.Sequential(model)))] == ["0"]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
+@pytest.mark.parametrize("norm", [parametrizations.weight_norm, weight_norm])
+def test_weight_normed_layers_are_listed_as_left_dense(norm):
+    model = nn.ModuleDict(
+        {"normed": norm(nn.Linear(4, 4)), "rnn": norm(nn.GRU(3, 3), "weight_hh_l0"), "fc": nn.Linear(4, 4)}
+    )
+    left = left_dense(model, find_layers(model, exclude=["normed", "rnn"]))
+    assert left == {
+        "normed": "computed from several tensors",
+        "rnn.weight_hh_l0": "computed from several tensors",
+        "rnn.weight_ih_l0": "not selected",
+    }
+
+
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*quantize:FutureWarning")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor.*:UserWarning")
+def test_quantized_layers_are_listed_as_left_dense():
+    packed = torch.ao.nn.quantized.dynamic.Linear(4, 4)
+    integers = nn.Linear(4, 4, bias=False)
+    integers.weight = nn.Parameter(torch.ones(4, 4, dtype=torch.int8), requires_grad=False)
+    model = nn.ModuleDict({"packed": packed, "integers": integers, "fc": nn.Linear(4, 4)})
+    assert left_dense(model, find_layers(model)) == {"packed": "quantized", "integers": "quantized"}

@@ -3,7 +3,7 @@
 import math
 
 from orthosparse.checks import check_density
-from orthosparse.counts import TENSOR_FLOORS, count_of
+from orthosparse.counts import TENSOR_FLOORS, count_of, least_density
 from orthosparse.registry import lookup
 
 
@@ -39,7 +39,7 @@ def resolve(density: float | None, count: int | None, least: int, size: int, *, 
         return least
     came = f"count: got {wanted}" if density is None else f"density: got {density!r}, {wanted} entries"
     raise ValueError(
-        f"{came}; expected at least {least / size!r}, {least} entries of {size}, for an orthogonal weight "
+        f"{came}; expected at least {least_density(least, size)}, {least} entries of {size}, for an orthogonal weight "
         "(floor='partial' fills fewer, floor='minimal' fills as many as that)"
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -21,22 +22,44 @@ def left_dense(model: nn.Module, layers: Mapping[str, Layer]) -> dict[str, str]:
     seen = {id(layer.parameter()) for layer in layers.values()}
     left = {}
     for module_name, module in plain_modules(unwrapped(model)):
+        if _is_quantized(module):
+            left[layer_name(module_name, "weight")] = "quantized"
         if is_known(module) and module._buffers.get("weight") is not None:
             left[layer_name(module_name, "weight")] = "buffer"
         known = {tensor for tensor, _ in tensors_of(module, module_name, everything=False)}
+        computed = [
+            name for name in {**dict.fromkeys(tensor_names(module)), **dict.fromkeys(known)} if _is_made(module, name)
+        ]
+        left |= {layer_name(module_name, tensor): "computed from several tensors" for tensor in computed}
         for tensor in (name for name in tensor_names(module) if has_one_leaf(module, name)):
             parameter = leaf(module, tensor)
             if id(parameter) not in seen and not is_lazy(parameter) and parameter.dim() >= 2:
                 seen.add(id(parameter))
-                # weight_v of an older weight norm belongs to a weight that is known
-                among = any(tensor == name or tensor.startswith(f"{name}_") for name in known)
-                left[layer_name(module_name, tensor)] = _reason(module, parameter, known=among)
+                # weight_v of an older weight norm belongs to a weight that was named already
+                if not any(tensor.startswith(f"{name}_") for name in computed):
+                    left[layer_name(module_name, tensor)] = _reason(module, parameter, known=tensor in known)
     return left
+
+
+def _is_quantized(module: nn.Module) -> bool:
+    """Whether torch's quantization exchanged the module for one that packs its weight, where no parameter is left."""
+    quantized = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
+    return any(kind.__module__.startswith(quantized) for kind in type(module).__mro__) and hasattr(module, "weight")
+
+
+def _is_made(module: nn.Module, tensor: str) -> bool:
+    """Whether a matrix is no parameter of its own: weight norm of either kind, or a mask of torch.nn.utils.prune."""
+    if has_one_leaf(module, tensor):
+        return False
+    with torch.no_grad():
+        return bool(getattr(module, tensor).dim() >= 2)
 
 
 def _reason(module: nn.Module, parameter: nn.Parameter, *, known: bool) -> str:
     if not parameter.numel():
         return "without entries"
+    if not parameter.is_floating_point():
+        return "quantized"
     if not parameter.requires_grad:
         return "frozen"
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):

@@ -6,12 +6,14 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from orthosparse.checks import check_number, check_parameter
+from orthosparse.checks import check_gain, check_number, check_parameter
 from orthosparse.layers import Layer, find_layers
 from orthosparse.mappings import Masks
 from orthosparse.parametrized import leaf
 from orthosparse.randomness import derive
 from orthosparse.sharding import full_tensor, is_sharded, write_
+
+_FARTHEST_DRAW = 9  # deviations: torch's normal numbers come from uniform ones of 53 bits, sqrt(2 * 53 ln 2) < 9
 
 
 def match_layers(model: nn.Module, masks: Masks, layers: Mapping[str, Layer] | None) -> dict[str, Layer]:
@@ -53,6 +55,18 @@ def fill_biases(layer: Layer, std: float, seed: int) -> None:
         write_(parameter, values)
 
 
-def check_bias_std(bias_std: float) -> float:
-    """Return `bias_std` as a float; raise unless it is a finite number of at least 0."""
-    return check_number("bias_std", bias_std, least=0)
+def check_scales(layers: Mapping[str, Layer], gain: float, bias_std: float) -> tuple[float, float]:
+    """Return both as floats; raise unless the weights and biases that they scale are finite numbers of their dtypes.
+
+    Raises:
+        TypeError: not a number.
+        ValueError: not finite, a negative deviation, or more than a dtype holds.
+    """
+    gain, bias_std = check_gain(gain), check_number("bias_std", bias_std, least=0)
+    for layer in layers.values():
+        check_gain(gain, torch.finfo(layer.parameter().dtype).max)
+        for name in layer.biases:
+            limit = torch.finfo(leaf(layer.module, name).dtype).max / _FARTHEST_DRAW
+            if bias_std > limit:
+                raise ValueError(f"bias_std: expected at most {limit:.3g} for {layer.name!r}; got {bias_std!r}")
+    return gain, bias_std

@@ -10,7 +10,7 @@ from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 from orthosparse.randomness import draw_seed
 from orthosparse.schemes._descent import descend
-from orthosparse.schemes._fill import check_bias_std, fill_biases, match_layers
+from orthosparse.schemes._fill import check_scales, fill_biases, match_layers
 from orthosparse.sharding import full_tensor, write_
 
 
@@ -47,7 +47,8 @@ def ai(
         True
     """
     layers, seed = match_layers(model, masks, layers), draw_seed(generator)
-    target, bias_std = check_gain(gain) ** 2, check_bias_std(bias_std)
+    gain, bias_std = check_scales(layers, gain, bias_std)
+    _check_target(layers, gain)
     _check_options(iterations, learning_rate, tolerance)
     starts = {name: _start(layer, masks[name], torch.device(device)) for name, layer in layers.items()}
     matrices = [matrix for name, layer in layers.items() for matrix in _matrices(layer, starts[name])]
@@ -55,7 +56,7 @@ def ai(
     ends = descend(
         [matrix.flatten(1) for matrix in matrices],
         [matrix.flatten(1) for matrix in active],
-        target=target,
+        target=gain**2,
         iterations=iterations,
         rate=learning_rate,
         tolerance=tolerance,
@@ -81,6 +82,13 @@ def _start(layer: Layer, mask: torch.Tensor, device: torch.device) -> torch.Tens
 def _matrices(layer: Layer, tensor: torch.Tensor) -> list[torch.Tensor]:
     """Return views [out, in, taps] of the matrices in the layer's weight or mask."""
     return [matrix for stack in layer.matrices(tensor.contiguous()) for matrix in stack]
+
+
+def _check_target(layers: Mapping[str, Layer], gain: float) -> None:
+    """Raise where the loss, whose square sums fourth powers of the gain, leaves the numbers it is computed in."""
+    for layer in layers.values():
+        dtype = torch.promote_types(layer.parameter().dtype, torch.float32)
+        check_gain(gain, (torch.finfo(dtype).max / layer.numel) ** 0.25)
 
 
 def _check_options(iterations: int, learning_rate: float, tolerance: float) -> None:

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from orthosparse.checks import check_gain
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 from orthosparse.randomness import draw_seed
-from orthosparse.schemes._fill import check_bias_std, fill_biases, match_layers
+from orthosparse.schemes._fill import check_scales, fill_biases, match_layers
 from orthosparse.sharding import zero_off_
 
 
@@ -34,8 +33,7 @@ def base(
         2
     """
     layers, seed = match_layers(model, masks, layers), draw_seed(generator)
-    check_gain(gain)
-    bias_std = check_bias_std(bias_std)
+    _, bias_std = check_scales(layers, gain, bias_std)
     for name, layer in layers.items():
         zero_off_(layer.parameter(), masks[name])
         if bias_std:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from orthosparse import init
-from orthosparse.checks import check_density, check_gain
+from orthosparse.checks import check_density
 from orthosparse.counts import TENSOR_FLOORS, apportion, raise_to_floors
 from orthosparse.givens.task import make_task
 from orthosparse.layers import Layer
@@ -15,7 +15,7 @@ from orthosparse.mappings import Masks
 from orthosparse.masks import counts_of
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
-from orthosparse.schemes._fill import check_bias_std, fill_biases, full_weight, match_layers
+from orthosparse.schemes._fill import check_scales, fill_biases, full_weight, match_layers
 from orthosparse.sharding import zero_off_
 
 _TAPS = {"center": "at the centre of the kernel", "random": "at a tap of its own for each input channel"}
@@ -62,11 +62,12 @@ def eoi(
         >>> torch.allclose(model.weight @ model.weight.T, torch.eye(8), atol=1e-6)
         True
     """
-    layers, seed, bias_std = match_layers(model, masks, layers), draw_seed(generator), check_bias_std(bias_std)
+    layers, seed = match_layers(model, masks, layers), draw_seed(generator)
+    gain, bias_std = check_scales(layers, gain, bias_std)
     grouped_tap = lookup(_DEPTHWISE, depthwise, "depthwise")
     lookup(_TAPS, tap, "tap")
     make_task((1, 1), stop=stop, angle=angle, start=start)  # refuses bad ones before any weight is touched
-    options = {"gain": check_gain(gain), "stop": stop, "angle": angle, "start": start, "floor": floor}
+    options = {"gain": gain, "stop": stop, "angle": angle, "start": start, "floor": floor}
     centers = {"center_density": _check_center_density(center_density)}
     counts = counts_of(masks)
     kept = {name for name, layer in layers.items() if layer.groups > 1 and grouped_tap is None}

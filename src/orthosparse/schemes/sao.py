@@ -11,14 +11,13 @@ from fractions import Fraction
 import torch
 from torch import nn
 
-from orthosparse.checks import check_gain
 from orthosparse.layers import Layer, find_layers
 from orthosparse.mappings import Masks
 from orthosparse.masks import counts_of
 from orthosparse.ramanujan import degrees_of, sample
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
-from orthosparse.schemes._fill import check_bias_std, fill_biases, match_layers
+from orthosparse.schemes._fill import check_scales, fill_biases, match_layers
 from orthosparse.sharding import write_
 
 _DOUBLED = {"linear": False, "tanh": False, "relu": True}
@@ -76,7 +75,7 @@ def sao(
         ([2, 2, 2, 2, 2, 2, 2, 2], [2, 2, 2, 2, 2, 2, 2, 2])
     """
     layers, seed = match_layers(model, masks, layers), draw_seed(generator)
-    gain, bias_std = check_gain(gain), check_bias_std(bias_std)
+    gain, bias_std = check_scales(layers, gain, bias_std)
     doubled = lookup(_DOUBLED, activation, "activation")
     names = [*find_layers(model)] if doubled else []
     ends = (names[0], names[-1]) if names else None
