@@ -51,7 +51,6 @@ LAB_FLOORS = {
     "training": 1,
     "experiments": 2,
     "sweep": 3,
-    "spectra": 3,
     "paper": 4,
     "demo": 4,
     "inspection": 4,

@@ -16,16 +16,17 @@ def demo(starts, small, generator):
 
 def test_the_table_has_density_spectrum_loss_and_accuracy_of_every_start(demo):
     table = network_table(demo.isometries, demo.densities, demo.history)
-    assert table.rows[0] == ["dense", "1.0000", "1", "1", "1.000", "90.0 %"]
-    assert [row[0] for row in table.rows] == ["dense", "base", "AI", "EOI"]
-    assert [row[-1] for row in table.rows] == ["90.0 %", "10.0 %", "80.0 %", "85.0 %"]
-    assert all(len(row) == len(table.headings) for row in table.rows)
+    rows = [[cell.text for cell in row.cells] for row in table.rows]
+    assert rows[0] == ["dense", "1.0000", "1", "1", "1.000", "90.0 %"]
+    assert [row[0] for row in rows] == ["dense", "base", "AI", "EOI"]
+    assert [row[-1] for row in rows] == ["90.0 %", "10.0 %", "80.0 %", "85.0 %"]
+    assert all(len(row) == len(table.columns) for row in rows)
 
 
 def test_the_page_shows_the_last_accuracies_the_curves_and_a_mask_for_each_start(demo):
     page = page_of(demo, ["foot"])
     assert [tile.value for tile in page.tiles] == ["90.0 %", "10.0 %", "80.0 %", "85.0 %"]
-    assert [len(section.charts) for section in page.sections] == [2, 2, 0, 2]
+    assert [len(section.figures) for section in page.sections] == [2, 2, 0, 2]
     assert [picture.title for picture in page.sections[2].pictures] == ["dense", "base", "AI", "EOI"]
     assert "576 active entries" in page.sections[2].pictures[0].caption
 

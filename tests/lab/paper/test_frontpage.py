@@ -12,8 +12,8 @@ from orthosparse.lab.commands._sweep import pairs_of
 from orthosparse.lab.experiments import Training
 from orthosparse.lab.experiments.selection import selected
 from orthosparse.lab.paper import ITEMS, frontpage
-from orthosparse.lab.paper._book import family
 from orthosparse.lab.paper._command import command_of
+from orthosparse.lab.paper._rows import family
 from orthosparse.lab.sweep.store import Store
 
 BASE = Training("resnet32", "cifar10", 0.1, "erk", "base")
@@ -113,8 +113,10 @@ def test_rows_that_an_earlier_item_showed_do_not_make_a_line_again():
 
 def test_shorter_trainings_say_so_and_so_does_their_command():
     short = Training("resnet32", "cifar10", 0.1, "erk", "eoi", epochs=20)
-    ((_, command, _, _, ours),) = lines_of(frontpage.table(rows_for([short])))
-    assert ours == "EOI 50.00 (1 seed; 20 epochs instead of 200)".replace("EOI", "ERK EOI")
+    ((item, command, _, paper, ours),) = lines_of(frontpage.table(rows_for([short])))
+    assert item.endswith("ResNet32 (CIFAR-10), 20 of 200 epochs")
+    assert paper == "at full length:<br>ERK EOI 89.79"
+    assert ours == "ERK EOI 50.00 (1 seed; 20 of 200 epochs)"
     assert command.endswith("--epochs 20`")
 
 
@@ -125,7 +127,7 @@ def test_another_precision_says_so_and_so_does_its_command():
     assert command.endswith("--seeds 1 --precision bf16`")
     both = Training("resnet32", "cifar10", 0.1, "erk", "eoi", precision="bf16", epochs=20)
     ((_, command, _, _, ours),) = lines_of(frontpage.table(rows_for([both])))
-    assert ours == "ERK EOI 50.00 (1 seed; 20 epochs in bf16 instead of 200 in tf32)"
+    assert ours == "ERK EOI 50.00 (1 seed; 20 of 200 epochs in bf16 instead of tf32)"
     assert command.endswith("--seeds 1 --epochs 20 --precision bf16`")
 
 

@@ -4,30 +4,30 @@ import pytest
 
 from lab.paper.rows import row_of
 from orthosparse.lab.experiments import Training
-from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._names import lines
-from orthosparse.lab.paper._rendered import Column, Line, Measured
-from orthosparse.lab.paper._tables import accuracies, table_of
+from orthosparse.lab.paper._contents import Column, Line, Measurement
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._study import lines
+from orthosparse.lab.paper._tables import table_of
 
 COLUMN = Column("resnet32/cifar10", "ResNet32")
+EMPTY = {(line.key, COLUMN.key): Measurement() for line in lines()}
 
 
 def test_cells_hold_mean_deviation_seeds_and_difference():
-    def measure(line, column):
-        return Measured([89.0, 91.0], "a note") if line.key == "erk/eoi" else Measured()
-
-    table = table_of("title", [COLUMN], lines(), measure, item="contemporary")
+    measured = EMPTY | {("erk/eoi", COLUMN.key): Measurement([89.0, 91.0], "a note")}
+    table = table_of("title", [COLUMN], lines(), measured, item="contemporary")
     by_line = {line.key: cells[0] for line, cells in zip(table.lines, table.cells, strict=True)}
     eoi, base = by_line["erk/eoi"], by_line["erk/base"]
     assert eoi.ours == (90.0, pytest.approx(2**0.5))
     assert (eoi.seeds, eoi.note, eoi.paper) == (2, "a note", (89.79, 0.38))
     assert eoi.difference == pytest.approx(0.21)
+    assert eoi.error == pytest.approx((2 / 2 + 0.38**2 / 5) ** 0.5)  # variance of a mean of two, and of five
     assert (base.ours, base.seeds, base.difference) == (None, 0, None)
     assert base.paper == (89.49, 0.27)
 
 
 def test_marks_are_those_of_the_paper_for_resnet32():
-    table = table_of("title", [COLUMN], lines(), lambda line, column: Measured(), item="contemporary")
+    table = table_of("title", [COLUMN], lines(), EMPTY, item="contemporary")
     marks = {line.key: cells[0].paper_mark for line, cells in zip(table.lines, table.cells, strict=True)}
     assert {key for key, mark in marks.items() if mark} == {
         f"{name}/eoi" for name in ("erk", "grasp", "snip", "synflow", "uniform")
@@ -37,7 +37,7 @@ def test_marks_are_those_of_the_paper_for_resnet32():
 
 def test_where_the_paper_marks_a_smaller_mean_the_larger_one_is_marked():
     column = Column("efficientnet_b0/tiny_imagenet", "EfficientNet")
-    table = table_of("title", [column], lines(), lambda line, column: Measured(), item="contemporary")
+    table = table_of("title", [column], lines(), EMPTY, item="contemporary")
     marks = {line.key: cells[0].paper_mark for line, cells in zip(table.lines, table.cells, strict=True)}
     assert (marks["synflow/base"], marks["synflow/ai"]) == ("column", "")
 
@@ -50,37 +50,36 @@ def test_ties_share_the_mark_dense_lines_have_none_and_nothing_is_best_of_a_bloc
         Line("d", ("d",), block="x", ranked=False),
     ]
     values = {"a": 2.0, "b": 2.0, "c": 5.0, "d": 9.0}
-    table = table_of("title", [Column("k", "k")], asked, lambda line, column: Measured([values[line.key]]))
+    found = {(key, "k"): Measurement([value]) for key, value in values.items()}
+    table = table_of("title", [Column("k", "k")], asked, found)
     assert [cells[0].our_mark for cells in table.cells] == ["block", "block", "column", ""]
-    lowest = table_of("title", [Column("k", "k")], asked, lambda line, column: Measured([values[line.key]]), better=min)
+    lowest = table_of("title", [Column("k", "k")], asked, found, better=min)
     assert [cells[0].our_mark for cells in lowest.cells] == ["column", "column", "", ""]
 
 
 def test_short_trainings_are_compared_among_themselves():
     asked = [Line(key, (key,), block="x") for key in "abcd"]
     found = {
-        "a": Measured([9.0]),
-        "b": Measured([8.0]),
-        "c": Measured([5.0], short="2 epochs"),
-        "d": Measured([6.0], short="2 epochs"),
+        ("a", "k"): Measurement([9.0]),
+        ("b", "k"): Measurement([8.0]),
+        ("c", "k"): Measurement([5.0], setting="2 epochs"),
+        ("d", "k"): Measurement([6.0], setting="2 epochs"),
     }
-    table = table_of("title", [Column("k", "k")], asked, lambda line, column: found[line.key])
+    table = table_of("title", [Column("k", "k")], asked, found)
     assert [cells[0].our_mark for cells in table.cells] == ["column", "", "", "column"]
 
 
 def marks_of(rows):
     """The marks and notes of three starts, given rows by (start, precision, accuracy)."""
 
-    def choose(line, column):
-        return Training("resnet32", "cifar10", 0.1, scheme=line.key)
-
     made = [
         row_of(Training("resnet32", "cifar10", 0.1, scheme=start, precision=precision), test_accuracy=accuracy)
         for start, precision, accuracy in rows
     ]
     asked = [Line(key, (key,), block="x") for key in ("base", "ai", "eoi")]
-    table = table_of("title", [COLUMN], asked, accuracies(Book(made), [COLUMN], asked, choose))
-    return [(cells[0].our_mark, cells[0].short) for cells in table.cells]
+    cells = {(line.key, COLUMN.key): Training("resnet32", "cifar10", 0.1, scheme=line.key) for line in asked}
+    table = table_of("title", [COLUMN], asked, RowIndex(made).accuracies(cells))
+    return [(cells[0].our_mark, cells[0].setting) for cells in table.cells]
 
 
 def test_precisions_are_compared_only_once_all_have_the_same():
@@ -96,7 +95,14 @@ def test_precisions_are_compared_only_once_all_have_the_same():
 
 
 def test_a_cell_that_does_not_exist_keeps_the_papers_number():
-    table = table_of("title", [COLUMN], lines(), lambda line, column: None, item="contemporary")
+    table = table_of("title", [COLUMN], lines(), {}, item="contemporary")
     cell = table.cells[0][0]
     assert not cell.exists
     assert cell.paper == (89.49, 0.27)
+
+
+def test_trainings_of_other_lengths_have_no_difference():
+    measured = {("erk/eoi", COLUMN.key): Measurement([50.0], "8 of 200 epochs", setting="8 of 200 epochs", whole=False)}
+    table = table_of("title", [COLUMN], lines(), measured, item="contemporary")
+    (cell,) = [cells[0] for cells in table.cells if cells[0].ours]
+    assert (cell.ours, cell.difference, cell.error) == ((50.0, None), None, None)

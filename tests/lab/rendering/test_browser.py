@@ -1,12 +1,16 @@
 """The pages in a real browser: they show something, report nothing, and ask the network for nothing."""
 
+import json
+import re
 import subprocess
+from html import unescape
 
 import pytest
 from matplotlib.image import imread
 
 from lab.chromium import CHROMIUM, FLAGS, WHY_NOT
 from orthosparse.lab.cli import main
+from orthosparse.lab.paper.report import write_report
 from orthosparse.lab.rendering import Page, write_page
 
 pytestmark = [
@@ -53,3 +57,44 @@ def test_an_error_on_a_page_would_be_seen(tmp_path, screenshot):
     path.write_text(path.read_text().replace("</body>", '<img src="https://example.org/x.png"></body>'))
     _, said = screenshot(path)
     assert any("Content Security Policy" in line for line in said)
+
+
+PROBE = """<script>
+document.querySelectorAll("details").forEach((each) => (each.open = true));
+const boxes = [...document.querySelectorAll(".table, figure, nav, main")];
+const wide = boxes.filter((each) => each.scrollWidth > each.clientWidth + 1);
+const [scroll, names] = [document.documentElement.scrollWidth, wide.map((each) => each.textContent.slice(0, 60))];
+document.body.dataset.told = JSON.stringify({ width: innerWidth, scroll, wide: names });
+</script></body>"""
+FRAME = """<body style="margin:0"><iframe src="page.html" style="width:{width}px;border:0"></iframe><script>
+onload = () => (document.body.dataset.told = document.querySelector("iframe").contentDocument.body.dataset.told);
+</script></body>"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The three pages that the program writes, each alone in a folder."""
+    folder = tmp_path_factory.mktemp("pages")
+    assert main(["demo", "--quick", "--out", str(folder / "demo")]) == 0
+    assert main(["inspect", "resnet32", "--density", "0.1", "--samples", "2", "--out", str(folder / "inspect")]) == 0
+    write_report([], folder / "report" / "report.html")
+    found = {name: next((folder / name).glob("*.html")) for name in ("demo", "inspect", "report")}
+    for name, page in found.items():
+        text = page.read_text(encoding="utf-8")
+        (folder / name / "page.html").write_text(text.replace("</body>", PROBE), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("width", [1300, 400])
+@pytest.mark.parametrize("name", ["demo", "inspect", "report"])
+def test_nothing_is_wider_than_its_page(pages, tmp_path, name, width):
+    frame = pages / name / f"frame{width}.html"
+    frame.write_text(FRAME.format(width=width))
+    own = ["--allow-file-access-from-files", f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=4000"]
+    command = [CHROMIUM, *FLAGS, "--window-size=1400,1000", *own, "--dump-dom", frame.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    (told,) = re.findall(r'data-told="([^"]*)"', done.stdout)
+    found = json.loads(unescape(told))
+    assert found["width"] == width
+    assert found["scroll"] <= width
+    assert found["wide"] == []

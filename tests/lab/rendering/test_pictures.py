@@ -27,3 +27,11 @@ def test_a_pixel_is_an_entry_opaque_where_active_and_coloured_by_sign():
 def test_a_mask_of_another_shape_is_refused():
     with pytest.raises(ValueError, match=r"mask: expected a matrix and a mask of its shape; got \(2, 2\) and \(2, 3\)"):
         picture_of(torch.eye(2), torch.ones(2, 3).bool())
+
+
+def test_rules_stand_between_kernels():
+    pixels = pixels_of(picture_of(torch.zeros(4, 6), torch.ones(4, 6), every=2))
+    assert pixels.shape == (32, 48, 4)
+    ruled = pixels[..., 3] == 1
+    assert ruled.all(1).nonzero()[0].tolist() == [16]
+    assert ruled.all(0).nonzero()[0].tolist() == [16, 32]

@@ -2,20 +2,21 @@ import io
 
 from rich.console import Console
 
-from orthosparse.lab.rendering import Table, print_table
+from orthosparse.lab.rendering import plain_table, print_table
 
-TABLE = Table(("layer", "score"), [("a.very.long.name.of.a.layer", "1.234e-15"), ("fc", "0.5")], roles=["eoi", "base"])
+ROWS = [("a.very.long.name.of.a.layer", "1.234e-15"), ("fc", "0.5")]
+TABLE = plain_table(("layer", "score"), ROWS, roles=["eoi", "base"], title="Scores")
 
 
 def printed(width):
     out = io.StringIO()
-    print_table(TABLE, "Scores", Console(file=out, width=width))
+    print_table(TABLE, Console(file=out, width=width))
     return out.getvalue()
 
 
 def test_a_table_shows_every_cell_without_colours_off_a_terminal():
     text = printed(80)
-    assert all(cell in text for row in [TABLE.headings, *TABLE.rows] for cell in row)
+    assert all(cell in text for row in [("Scores", "layer", "score"), *ROWS] for cell in row)
     assert "\x1b" not in text
 
 

@@ -14,10 +14,10 @@ _QUICK = "Small sizes, seconds instead of a minute: to try the command, not to l
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the page and the picture go.")] = Path("demo-out"),
+    out: Annotated[Path, typer.Option(help="The folder for the page and the picture.")] = Path("demo-out"),
     seed: Seed = 0,
-    density: Annotated[float, typer.Option(help="Of the sparse networks.")] = 0.125,
-    epochs: Annotated[int | None, typer.Option(help="Of training; 30 by default, 2 with --quick.")] = None,
+    density: Annotated[float, typer.Option(help="Density of the sparse networks.")] = 0.125,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of training; 30 by default, 2 with --quick.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help=_QUICK)] = False,
 ) -> None:
     """See in a minute what an exactly orthogonal start is worth.
@@ -41,7 +41,7 @@ def demo(
     course, to = parts.Course(epochs=(2 if quick else 30) if epochs is None else epochs), console()
     with one_thread():
         samples = parts.compare(64 if quick else 512, 0.1, generator=derive(seed, "demo", "sampler"))
-        print_table(parts.sampler_table(samples), _sampler_title(samples[0]), to)
+        print_table(parts.sampler_table(samples), to)
         out.mkdir(parents=True, exist_ok=True)
         save(parts.mask_and_spectra(samples), out / "sampler.png")
         with to.status("Drawing the starts and measuring their singular values"):
@@ -52,17 +52,13 @@ def demo(
         with _bars(networks, course.epochs) as announce:
             history = parts.train(stack, data, course, seed, announce)
     densities = {name: parts.density_of(network) for name, network in networks.items()}
-    print_table(parts.network_table(isometries, densities, history), _network_title(shape, course), to)
+    print_table(parts.network_table(isometries, densities, history, title=_title(shape, course)), to)
     found = parts.Demo(shape, course, samples, networks, densities, isometries, history)
     write_page(parts.page_of(found, foot_of(f"orthosparse demo --seed {seed}", _DATA)), out / "index.html")
     to.print(f"Page: {out / 'index.html'}  Picture of the sampler: {out / 'sampler.png'}", soft_wrap=True)
 
 
-def _sampler_title(sample: Any) -> str:
-    return f"Matrices of {len(sample.mask)} x {len(sample.mask)}"
-
-
-def _network_title(shape: Any, course: Any) -> str:
+def _title(shape: Any, course: Any) -> str:
     return f"tanh network of {shape.depth} layers of width {shape.width} on digits, {course.epochs} epochs"
 
 

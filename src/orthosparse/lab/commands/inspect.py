@@ -156,8 +156,8 @@ def _print_tables(lead: str, advice: Any, found: list[Any], path: Path) -> None:
 
     to = console()
     to.print(lead, soft_wrap=True)
-    print_table(parts.by_layer(found, most=_ROWS), "Layers", to)
-    print_table(parts.summary(found), "Starts", to)
+    print_table(parts.by_layer(found, most=_ROWS), to)
+    print_table(parts.summary(found), to)
     spectrum = found[-1].spectrum
     how = (
         "exact" if spectrum.exact else f"matrix-free, relative error {spectrum.error:.1g}, {spectrum.products} products"

@@ -13,18 +13,19 @@ _COMPAT = "paper-code: scores as the paper's released code computes them."
 
 def spectra(
     root: Annotated[Path, typer.Option(help="The folder that holds MNIST.")] = Path("data"),
-    out: Annotated[Path, typer.Option(help="Where rows and pictures go.")] = Path("runs/spectra"),
+    out: Annotated[Path, typer.Option(help="The folder for rows and pictures.")] = Path("runs/spectra"),
     seeds: Annotated[str, typer.Option(help="One or more, with commas between them.")] = "1",
-    ai_iterations: Annotated[int | None, typer.Option(help="Of AI's descent; by default the paper's 10000.")] = None,
+    ai_iterations: Annotated[int | None, typer.Option(help="Iterations of AI; by default the paper's 10000.")] = None,
     compat: Annotated[str | None, typer.Option(help=_COMPAT, autocompletion=lambda: ["paper-code"])] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first so many points: a trial.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Compute only this many points, as a trial.")] = None,
     json: Json = False,
 ) -> None:
     """Reproduce the figure of section 5.1: singular values.
 
-    Those of the input-output Jacobian of a 7 x 100 MLP on MNIST at its start, against density. 648 points a seed, some
-    minutes on two cores. Rows that --out already has are not computed again, so the same command goes on where it was
-    stopped. They are the rows of `paper run singular_values`, and can be merged there.
+    Computes the singular values of the input-output Jacobian of a 7 x 100 MLP on MNIST before training, against
+    density: 648 points a seed, some minutes on two cores. Rows that --out already has are not computed again, so the
+    same command continues where it was stopped. They are the rows of `paper run singular_values` and can be merged
+    there.
 
     \b
     Examples:
@@ -34,8 +35,7 @@ def spectra(
     from functools import partial
 
     from orthosparse.lab.data import load
-    from orthosparse.lab.spectra import experiments
-    from orthosparse.lab.spectra.figure import render
+    from orthosparse.lab.paper.singular_values import points, save_picture
     from orthosparse.lab.sweep.engines import ENGINES
     from orthosparse.lab.sweep.pairs import Pair, perform
     from orthosparse.lab.sweep.runner import Display
@@ -44,7 +44,7 @@ def spectra(
     from orthosparse.lab.threads import one_thread
 
     check_at_least(1, limit=limit)
-    asked = experiments(ai_iterations=ai_iterations, compat=compat)[:limit]
+    asked = points(ai_iterations=ai_iterations, compat=compat)[:limit]
     pairs = [Pair(experiment, seed) for seed in whole_numbers(seeds) for experiment in asked]
     load("mnist", root)  # what is wrong with the data is said before anything is made
     store = Store(out / "rows.sqlite")
@@ -57,7 +57,7 @@ def spectra(
     store.export(out / "singular_values.jsonl")
     pictures = [out / f"singular_values.{ending}" for ending in ("png", "svg")]
     for picture in pictures:
-        render(rows, picture)
+        save_picture(rows, asked, picture)
     if json:
         print_json({"file": str(out / "singular_values.jsonl"), "pictures": list(map(str, pictures)), "rows": rows})
     else:

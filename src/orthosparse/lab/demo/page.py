@@ -18,7 +18,6 @@ from orthosparse.lab.rendering import (
     Picture,
     Section,
     Tile,
-    chart_of,
     histograms,
     lines,
     picture_of,
@@ -76,12 +75,12 @@ def _training(demo: Demo) -> Section:
         f"rate {course.rate:g}, batches of {course.batch}) on the same batches. The test accuracy is that after the "
         "last epoch; one in ten is chance."
     )
-    charts = [
-        chart_of("Training loss", lines({n: (epochs, ys) for n, ys in losses.items()}, x="epoch", y="cross-entropy")),
-        chart_of("Test accuracy", lines({n: (epochs, ys) for n, ys in accuracies.items()}, x="epoch", y="per cent")),
+    figures = [
+        lines("Training loss", {n: (epochs, ys) for n, ys in losses.items()}, x="epoch", y="cross-entropy"),
+        lines("Test accuracy", {n: (epochs, ys) for n, ys in accuracies.items()}, x="epoch", y="test accuracy, %"),
     ]
     table = network_table(demo.isometries, demo.densities, demo.history)
-    return Section("Trained side by side", text, [table], charts)
+    return Section("Trained side by side", text, [table], figures)
 
 
 def _isometry(demo: Demo) -> Section:
@@ -91,13 +90,24 @@ def _isometry(demo: Demo) -> Section:
         "where every layer shrinks the signal, it is gone long before."
     )
     means = {n: (s.depths, s.means) for n, s in demo.isometries.items()}
-    depth = lines(means, x="layer", y="mean singular value", log=True)
-    spectrum = histograms({n: s.values.tolist() for n, s in demo.isometries.items()}, x="singular value")
-    charts = [
-        chart_of("Mean singular value up to each layer", depth, "Before training; the axis is logarithmic."),
-        chart_of("Singular values from input to output", spectrum, "Before training, all inputs together."),
+    values = {n: s.values.tolist() for n, s in demo.isometries.items()}
+    figures = [
+        lines(
+            "Mean singular value up to each layer",
+            means,
+            x="layer",
+            y="mean singular value",
+            log=True,
+            caption="Before training; the axis is logarithmic.",
+        ),
+        histograms(
+            "Singular values from input to output",
+            values,
+            x="singular value",
+            caption="Before training, all inputs together.",
+        ),
     ]
-    return Section("Before training: does the signal get through?", text, charts=charts)
+    return Section("Before training: does the signal get through?", text, figures=figures)
 
 
 def _masks(demo: Demo) -> Section:
@@ -106,7 +116,7 @@ def _masks(demo: Demo) -> Section:
         weight = orthosparse.find_layers(network)[_SHOWN].weight()
         mask = orthosparse.masks_of(network).get(_SHOWN)
         mask = weight.new_ones(weight.shape).bool() if mask is None else mask
-        pictures.append(Picture(LABELS[name], picture_of(weight, mask), f"{int(mask.sum()):,} active entries"))
+        pictures.append(Picture(LABELS[name], picture_of(weight.detach(), mask), f"{int(mask.sum()):,} active entries"))
     text = (
         "One layer of each network before training, a pixel a weight: blue is positive, red negative, stronger is "
         "larger. Base and AI live on one random mask; EOI has as many entries, where its rotations put them."
@@ -121,9 +131,8 @@ def _sampler(demo: Demo) -> Section:
         f"at density {first.density:.3g} has exactly as many entries as asked for, and is orthogonal up to rounding. "
         "Next to it: a dense orthogonal matrix, and the same with as many of its entries kept at random."
     )
-    chart = chart_of("All singular values", spectra(demo.samples), "The largest first.")
     mask = Picture("The sparse orthogonal matrix", picture_of(first.values, first.mask))
-    return Section("The sampler", text, [sampler_table(demo.samples)], [chart, mask])
+    return Section("The sampler", text, [sampler_table(demo.samples)], [spectra(demo.samples), mask])
 
 
 def _by_start(demo: Demo, rows: Sequence[Sequence[float]]) -> dict[str, list[float]]:

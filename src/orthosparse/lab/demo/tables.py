@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from orthosparse.lab.demo.isometries import Isometry
 from orthosparse.lab.demo.sampler import Sample
 from orthosparse.lab.demo.training import History
-from orthosparse.lab.rendering import LABELS, Table
+from orthosparse.lab.rendering import LABELS, Table, plain_table
 
 
 def sampler_table(samples: Sequence[Sample]) -> Table:
@@ -22,11 +22,16 @@ def sampler_table(samples: Sequence[Sample]) -> Table:
         for sample in samples
     ]
     headings = ("matrix", "density", "orthogonality score", "least singular value", "largest", "time")
-    return Table(headings, rows, roles=[sample.role for sample in samples])
+    title = f"Matrices of {len(samples[0].mask)} x {len(samples[0].mask)}"
+    return plain_table(headings, rows, roles=[sample.role for sample in samples], title=title)
 
 
 def network_table(
-    isometries: Mapping[str, Isometry], densities: Mapping[str, float], history: History | None = None
+    isometries: Mapping[str, Isometry],
+    densities: Mapping[str, float],
+    history: History | None = None,
+    *,
+    title: str = "",
 ) -> Table:
     """Return a row for each start: density and singular values, and, once trained, loss and accuracy."""
     headings = ["start", "density", "mean singular value", "largest"]
@@ -35,4 +40,4 @@ def network_table(
         headings += ["training loss", "test accuracy"]
         for row, loss, accuracy in zip(rows, history.losses[-1], history.accuracies[-1], strict=True):
             row += [f"{loss:.3f}", f"{100 * accuracy:.1f} %"]
-    return Table(headings, rows, roles=list(isometries))
+    return plain_table(headings, rows, roles=list(isometries), title=title)

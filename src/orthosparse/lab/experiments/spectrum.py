@@ -11,7 +11,7 @@ _QUANTILES = 21
 
 @dataclass(frozen=True, eq=False)
 class Spectrum(Experiment):
-    """One point of the study of section 5.1 (see `lab.spectra`), with the quantiles of its spectrum.
+    """One point of the study of section 5.1 (see `lab.paper.singular_values`), with the quantiles of its spectrum.
 
     The start is that of a `Training` of the same fields and seed, but for density 1, which goes through the
     distribution and the scheme too. The inputs are the first batch of training, which SNIP and GraSP look at as well.

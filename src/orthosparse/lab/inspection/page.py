@@ -6,11 +6,10 @@ from orthosparse.lab.inspection.measures import Measured
 from orthosparse.lab.inspection.tables import by_layer, remarks, summary
 from orthosparse.lab.rendering import (
     LABELS,
-    Chart,
+    Figure,
     Page,
     Section,
     Tile,
-    chart_of,
     histograms,
     lines,
     profiles,
@@ -41,27 +40,27 @@ def page_of(title: str, lead: str, found: Sequence[Measured], advice: str, foot:
     return Page(title, lead, tiles, sections, foot)
 
 
-def _spectra(found: Sequence[Measured]) -> Chart:
+def _spectra(found: Sequence[Measured]) -> Figure:
     """All singular values as histograms where they are known, else the largest of the first input by rank."""
     samples, listed = found[0].spectrum.shape
     if not all(each.spectrum.exact for each in found):
         ranks = {each.name: ([*range(1, listed + 1)], each.spectrum[0].tolist()) for each in found}
-        figure = lines(ranks, x="rank", y="singular value", log=True)
-        return chart_of("Largest singular values", figure, f"Of the input-output Jacobian, {listed} of one input.")
+        caption = f"Of the input-output Jacobian, {listed} of one input."
+        return lines("Largest singular values", ranks, x="rank", y="singular value", log=True, caption=caption)
     values = {each.name: each.spectrum.values.flatten().tolist() for each in found}
     positive = [value for several in values.values() for value in several if value > 0]
     wide = bool(positive) and max(positive) > _WIDE * min(positive)
     caption = f"Of the input-output Jacobian, all of {samples} inputs."
-    return chart_of("Singular values", histograms(values, x="singular value", log=wide), caption)
+    return histograms("Singular values", values, x="singular value", log=wide, caption=caption)
 
 
-def _profiles(found: Sequence[Measured]) -> list[Chart]:
+def _profiles(found: Sequence[Measured]) -> list[Figure]:
     scores = {each.name: [score.score for score in each.orthogonality.values()] for each in found}
     norms = {each.name: [each.flow.norms.get(name, 0.0) for name in each.orthogonality] for each in found}
     live = {each.name: [paths.effective for paths in each.effective.layers.values()] for each in found}
     depth = "Layers in the order of the model; what is 0 is left out."
     return [
-        chart_of("Distance from orthogonality", profiles(scores, y="||A'A - I||"), depth),
-        chart_of("Gradient norm", profiles(norms, y="norm"), depth),
-        chart_of("Effective density", profiles(live, y="active weights on a path"), depth),
+        profiles("Distance from orthogonality", scores, y="||A'A - I||", caption=depth),
+        profiles("Gradient norm", norms, y="norm", caption=depth),
+        profiles("Effective density", live, y="active weights on a path", caption=depth),
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from orthosparse.lab.inspection.measures import Measured
-from orthosparse.lab.rendering import LABELS, Table
+from orthosparse.lab.rendering import LABELS, Table, plain_table
 
 
 def summary(found: Sequence[Measured]) -> Table:
@@ -20,7 +20,8 @@ def summary(found: Sequence[Measured]) -> Table:
         "gradient norm",
         "after a step",
     )
-    return Table(headings, [_summary_row(each) for each in found], roles=[each.name for each in found])
+    rows = [_summary_row(each) for each in found]
+    return plain_table(headings, rows, roles=[each.name for each in found], title="Starts")
 
 
 def by_layer(found: Sequence[Measured], *, most: int | None = None, folded: str = "") -> Table:
@@ -37,7 +38,7 @@ def by_layer(found: Sequence[Measured], *, most: int | None = None, folded: str 
     if most is not None and len(rows) > most:
         gap = [f"... {len(rows) - most} more"] + [""] * (len(headings) - 1)
         rows = [*rows[: most // 2], gap, *rows[len(rows) - (most - most // 2) :]]
-    return Table(headings, rows, text=(0, 1, len(headings) - 1), folded=folded)
+    return plain_table(headings, rows, text=(0, 1, len(headings) - 1), folded=folded, title="Layers")
 
 
 def remarks(found: Sequence[Measured]) -> list[str]:

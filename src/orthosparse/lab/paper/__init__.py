@@ -25,7 +25,7 @@ from orthosparse.lab.paper import (
     ranks,
     singular_values,
 )
-from orthosparse.lab.paper._book import family
+from orthosparse.lab.paper._rows import family
 
 __all__ = ["ITEMS", "family"]
 

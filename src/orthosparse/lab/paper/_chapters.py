@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
-from orthosparse.lab.paper._book import Row, Way, family, way_of
-from orthosparse.lab.paper._rendered import Rendered
-from orthosparse.lab.paper._words import seconds_text
+from orthosparse.lab.paper._contents import Rendered
+from orthosparse.lab.paper._layout import seconds_text
+from orthosparse.lab.paper._rows import Row, Setting, family, setting_of
 from orthosparse.lab.sweep.store import together_of
 
 
@@ -17,8 +17,8 @@ class Chapter:
 
     Attributes:
         done, pairs: pairs (experiment, seed) with a row, and all of them.
-        others: how many rows were trained otherwise than asked for, by how they were.
         machines: where the rows come from, and the time they took together.
+        state: how much of it is measured, in words.
     """
 
     name: str
@@ -27,15 +27,8 @@ class Chapter:
     rows: list[Row]
     done: int
     pairs: int
-    others: Mapping[str, int]
     machines: str
-
-    @property
-    def state(self) -> str:
-        """How much of it is measured."""
-        return ", ".join(
-            [f"{self.done} of {self.pairs} pairs", *(f"{count} more {how}" for how, count in self.others.items())]
-        )
+    state: str
 
 
 def chapters_of(items: Mapping[str, ModuleType], rows: Iterable[Row], *, smoke: bool = False) -> list[Chapter]:
@@ -44,8 +37,16 @@ def chapters_of(items: Mapping[str, ModuleType], rows: Iterable[Row], *, smoke: 
     return [_chapter(name, item, kept, smoke) for name, item in items.items()]
 
 
+def coverage(chapters: Iterable[Chapter]) -> str:
+    """Say how many cells of the paper's tables have a number of ours that trained for the paper's epochs."""
+    tables = [table for chapter in chapters for table in chapter.rendered.tables if table.compared]
+    cells = [cell for table in tables for cells in table.cells for cell in cells if cell.paper is not None]
+    ours = sum(cell.ours is not None and cell.whole for cell in cells)
+    return f"{ours} of {len(cells)} cells of the paper's tables have our number at the paper's epochs."
+
+
 def _chapter(name: str, item: ModuleType, rows: list[tuple[str, Row]], smoke: bool) -> Chapter:
-    asked = {family(each.key()): way_of(each.described()) for each in item.experiments(smoke=smoke)}
+    asked = {family(each.key()): setting_of(each.described()) for each in item.experiments(smoke=smoke)}
     own = [row for its_family, row in rows if its_family in asked]
     differences = [
         (its_family, row["seed"], _difference(row, asked[its_family]))
@@ -53,23 +54,24 @@ def _chapter(name: str, item: ModuleType, rows: list[tuple[str, Row]], smoke: bo
         if its_family in asked
     ]
     done = {(its_family, seed) for its_family, seed, how in differences if not how and seed in item.SEEDS}
+    pairs, others = len(asked) * len(item.SEEDS), Counter(how for _, _, how in differences if how)
     return Chapter(
         name=name,
         title=item.TITLE,
         rendered=item.render(own, smoke=smoke),
         rows=own,
         done=len(done),
-        pairs=len(asked) * len(item.SEEDS),
-        others=Counter(how for _, _, how in differences if how),
+        pairs=pairs,
         machines=_machines(own),
+        state=", ".join([f"{len(done)} of {pairs} pairs", *(f"{count} more {how}" for how, count in others.items())]),
     )
 
 
-def _difference(row: Row, asked: Way) -> str:
+def _difference(row: Row, asked: Setting) -> str:
     """Return in words how a row was trained otherwise than asked for; nothing for one that was not."""
-    way = way_of(row["fields"])
-    words = ["with another number of epochs"] * (way.epochs != asked.epochs)
-    return " and ".join(words + ["in another precision"] * (way.precision != asked.precision))
+    setting = setting_of(row["fields"])
+    words = ["with another number of epochs"] * (setting.epochs != asked.epochs)
+    return " and ".join(words + ["in another precision"] * (setting.precision != asked.precision))
 
 
 def _machines(rows: list[Row]) -> str:

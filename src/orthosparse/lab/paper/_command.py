@@ -6,7 +6,7 @@ from types import ModuleType
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.selection import NONE, fields_of, selected
-from orthosparse.lab.paper._book import Row, Way, family
+from orthosparse.lab.paper._rows import Row, Setting, family
 from orthosparse.lab.sweep.store import together_of
 
 # Fields by which people think of an experiment come first.
@@ -32,7 +32,7 @@ def _filters(every: list[Experiment], wanted: list[Experiment]) -> list[str]:
     groups: list[list[str]] = []
     left = every
     # What an option may change tells nothing apart.
-    others = {name for each in every for name in fields_of(each)} - {*_ORDER, *Way._fields}
+    others = {name for each in every for name in fields_of(each)} - {*_ORDER, *Setting._fields}
     for field in [*_ORDER, *sorted(others)]:
         values = list(dict.fromkeys(fields_of(each).get(field, NONE) for each in wanted))
         if len(left) == len(wanted) or len(values) > _MOST or not any(field in fields_of(each) for each in left):
@@ -58,7 +58,7 @@ def _changes(every: Sequence[Experiment], rows: Sequence[Row]) -> list[str]:
     asked = {family(each.key()): each.described() for each in every}
     trained = [row for row in rows if row["kind"] == "training"]
     words: list[str] = []
-    for name in Way._fields:
+    for name in Setting._fields:
         taken = {row["fields"].get(name) for row in trained}
         if len(taken) == 1 and taken != {asked[family(row["key"])][name] for row in trained}:
             words += [f"--{name}", str(taken.pop())]

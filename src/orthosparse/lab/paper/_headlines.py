@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
 
-from orthosparse.lab.paper._book import Row
 from orthosparse.lab.paper._chapters import Chapter
-from orthosparse.lab.paper._rendered import Cell, Column, Line, Table
-from orthosparse.lab.paper._words import digits_of, number_text
+from orthosparse.lab.paper._contents import Cell, Column, Line, Table
+from orthosparse.lab.paper._layout import digits_of, number_text
+from orthosparse.lab.paper._rows import Row
 
 FIGURE = "a figure"
 
@@ -65,12 +65,15 @@ def headlines(chapter: Chapter) -> list[Headline]:
 
 
 def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[Line, Cell]], part: _Part) -> Headline:
-    column, digits = table.columns[index], digits_of(table, index)
+    column = table.columns[index]
+    digits = digits_of(table, column)
     paper = _blocks([(line, number_text(cell.paper and (cell.paper[0], None), digits)) for line, cell in measured])
-    shared = {cell.short for _, cell in measured}  # how all were trained stands at the end, what some have beside them
+    if paper and not all(cell.whole for _, cell in measured):
+        paper = f"at full length:<br>{paper}"
+    shared = {cell.setting for _, cell in measured}  # how all were trained stands at the end, exceptions beside them
     texts = [number_text(cell.ours and (cell.ours[0], None), digits) for _, cell in measured]
-    own = [cell.note if len(shared) > 1 else cell.note.removeprefix(cell.short).lstrip("; ") for _, cell in measured]
-    said = own[0] if len(set(own)) == 1 else ""  # by all alike, so once
+    own = [cell.note if len(shared) > 1 else cell.note.removeprefix(cell.setting).lstrip("; ") for _, cell in measured]
+    said = own[0] if len(set(own)) == 1 else ""  # the same for all, so once
     told = [_bracketed([note] if note and not said else []) for note in own]
     ours = _blocks([(line, text + more) for (line, _), text, more in zip(measured, texts, told, strict=True)])
     notes = [_seeds(cell.seeds for _, cell in measured)] if part.seeds else []
@@ -78,7 +81,8 @@ def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[L
     rows = [] if part.whole else [row for _, cell in measured for row in cell.rows]
     title = chapter.title if table.title == chapter.title else f"{chapter.title}. {table.title}"
     rows = rows or _rows_of(chapter, column)
-    return Headline(f"{title}: {column.label}", paper or FIGURE, ours + _bracketed(notes), rows)
+    short = "" if all(cell.whole for _, cell in measured) or len(shared) > 1 else f", {measured[0][1].setting}"
+    return Headline(f"{title}: {column.label}{short}", paper or FIGURE, ours + _bracketed(notes), rows)
 
 
 def _blocks(cells: Sequence[tuple[Line, str]]) -> str:

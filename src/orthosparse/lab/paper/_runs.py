@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orthosparse.lab.experiments import experiment_of
-from orthosparse.lab.paper._book import Row
+from orthosparse.lab.paper._rows import Row
 
 _POINTS = 240  # of an embedded curve; longer ones are thinned evenly, first and last kept
 _WHOLE = ("mask", "weights", "values")  # pictures, not curves

@@ -1,15 +1,13 @@
 """ResNet32 and VGG-16 with four activations at density 0.10."""
 
-from functools import partial
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper import _contemporary
-from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._names import ACTIVATIONS, MODELS, SEEDS, lines
-from orthosparse.lab.paper._rendered import Column, Line, Rendered
-from orthosparse.lab.paper._tables import accuracies, table_of
-from orthosparse.lab.paper._trainings import grid, start_of, tiny
+from orthosparse.lab.paper._contents import Column, Line, Place, Rendered
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._study import ACTIVATIONS, MODELS, SEEDS, lines, start_of, tiny, unique
+from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper.contemporary import NOTES
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
 
@@ -21,7 +19,7 @@ _COLUMNS = [
 ]
 _LINES = lines()
 _NOTES = [
-    "SynFlow does not go with tanh: its flow is not in proportion to the input. LReLU has a slope of 0.01.",
+    "SynFlow does not work with tanh: its flow is not proportional to the input. LReLU has a slope of 0.01.",
     "Marks follow the means. The paper marks GraSP AI for VGG-16 LReLU (Base is higher), SNIP EOI for ResNet32 tanh "
     "(Base is higher), and does not underline its best of VGG-16 SELU, SynFlow Base.",
 ]
@@ -29,17 +27,20 @@ _NOTES = [
 
 def experiments(*, smoke: bool = False) -> list[Experiment]:
     """Return the trainings; those with ReLU are the contemporary study's own."""
-    return grid(_LINES, _COLUMNS, partial(_choose, smoke=smoke))
+    return unique([*_cells(smoke).values()])
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the table of accuracies."""
-    measure = accuracies(Book(rows), _COLUMNS, _LINES, partial(_choose, smoke=smoke))
-    table = table_of(TITLE, _COLUMNS, _LINES, measure, item="activations")
-    return Rendered(tables=[table], notes=[*_NOTES, *_contemporary.NOTES])
+    table = table_of(TITLE, _COLUMNS, _LINES, RowIndex(rows).accuracies(_cells(smoke)), item="activations")
+    return Rendered(tables=[table], notes=[*_NOTES, *NOTES])
 
 
-def _choose(line: Line, column: Column, *, smoke: bool) -> Experiment | None:
+def _cells(smoke: bool) -> dict[Place, Experiment | None]:
+    return {(line.key, column.key): _training(line, column, smoke) for column in _COLUMNS for line in _LINES}
+
+
+def _training(line: Line, column: Column, smoke: bool) -> Experiment | None:
     model, activation = column.key.split("/")
     if line.block == "synflow" and activation == "tanh":
         return None

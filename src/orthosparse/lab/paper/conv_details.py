@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import numpy as np
+
 from orthosparse.lab.experiments import ConvPicture, Experiment
-from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._rendered import Picture, Rendered
+from orthosparse.lab.paper._contents import Rendered
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.rendering.contents import Picture
+from orthosparse.lab.rendering.pictures import picture_of
 
 TITLE = "EOI of a convolution, entry by entry"
 SEEDS = (1,)
@@ -23,27 +27,21 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the kernel with its matrix alone, and with the mask that the training gets."""
     (experiment,) = experiments(smoke=smoke)
     pictures: list[Picture] = []
-    for row in Book(rows).rows(experiment)[0][:1]:
-        weights, mask = _laid_out(row, "weights"), _laid_out(row, "mask")
-        embedded = tuple(tuple(int(value != 0) for value in line) for line in weights)
-        final = tuple(
-            tuple(int(kept) and (1 if value else 2) for kept, value in zip(*lines, strict=True))
-            for lines in zip(mask, weights, strict=True)
-        )
+    for row in RowIndex(rows).rows(experiment)[0][:1]:
+        full, mask = _laid_out(row, "weights") != 0, _laid_out(row, "mask")
         count, center, side = (row["metrics"][name] for name in ("count", "center_count", "side"))
+        embedded = picture_of(full, full, every=side)
+        final = picture_of(full, mask, every=side)
+        free = f"{count} active entries, {count - center} of them free and zero"
         pictures += [
-            Picture("The matrix H in the centres of the kernels", embedded, f"{center} non-zero weights", side),
-            Picture("The mask", final, f"{count} active entries, {count - center} of them free and zero", side),
+            Picture("The matrix H in the centres of the kernels", embedded, f"{center} non-zero weights"),
+            Picture("The mask", final, free),
         ]
     return Rendered(pictures=pictures, notes=_NOTES)
 
 
-def _laid_out(row: dict[str, Any], name: str) -> list[list[float]]:
+def _laid_out(row: dict[str, Any], name: str) -> np.ndarray:
     """Return a tensor [outputs, inputs, side, side] as a matrix of kernels."""
-    values, of = row["curves"][name], row["metrics"]
-    outputs, inputs, side = of["outputs"], of["inputs"], of["side"]
-    return [
-        [values[((o * inputs + i) * side + p) * side + q] for i in range(inputs) for q in range(side)]
-        for o in range(outputs)
-        for p in range(side)
-    ]
+    outputs, inputs, side = (row["metrics"][each] for each in ("outputs", "inputs", "side"))
+    kernels = np.array(row["curves"][name]).reshape(outputs, inputs, side, side)
+    return kernels.transpose(0, 2, 1, 3).reshape(outputs * side, inputs * side)

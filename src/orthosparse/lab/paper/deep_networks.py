@@ -1,15 +1,26 @@
 """Networks of 1000 layers without shortcuts or normalisation, density 0.125."""
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._curves import ROLES, counted, drawn
-from orthosparse.lab.paper._names import INITS, METHODS, SEEDS, both, column, lines
-from orthosparse.lab.paper._rendered import Column, Figure, Line, Rendered
-from orthosparse.lab.paper._tables import accuracies, table_of
-from orthosparse.lab.paper._trainings import grid, start_of, tiny
+from orthosparse.lab.paper._contents import Column, Line, Place, Rendered
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._study import (
+    INITS,
+    METHODS,
+    SEEDS,
+    both,
+    column,
+    counted,
+    drawn,
+    lines,
+    start_of,
+    tiny,
+    unique,
+)
+from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.rendering.contents import Figure
 from orthosparse.registry import lookup
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render", "starts"]
@@ -45,19 +56,18 @@ _NOTES = [
 
 def experiments(*, smoke: bool = False) -> list[Experiment]:
     """Return the trainings by definition, then those as released."""
-    own = grid(_LINES, _COLUMNS, partial(_choose, smoke=smoke))
-    return own + grid(_RELEASED, _COLUMNS, partial(_choose, smoke=smoke, released=True))
+    own, released = _cells(_LINES, smoke), _cells(_RELEASED, smoke, released=True)
+    return unique([*own.values()]) + unique([*released.values()])
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-    """Return both tables."""
-    book = Book(rows)
-    measure = accuracies(book, _COLUMNS, _LINES, partial(_choose, smoke=smoke))
-    table = table_of(TITLE, _COLUMNS, _LINES, measure, item="deep_networks")
+    """Return both tables, and how the networks learn from epoch to epoch."""
+    index = RowIndex(rows)
+    table = table_of(TITLE, _COLUMNS, _LINES, index.accuracies(_cells(_LINES, smoke)), item="deep_networks")
+    accuracies = index.accuracies(_cells(_RELEASED, smoke, released=True))
     title = "GraSP and SNIP as the released code computes them"
-    measure = accuracies(book, _COLUMNS, _RELEASED, partial(_choose, smoke=smoke, released=True))
-    second = table_of(title, _COLUMNS, _RELEASED, measure, item="deep_networks")
-    figures = [_figure(book, place, name, smoke) for place in _COLUMNS for name in ("erk", "uniform")]
+    second = table_of(title, _COLUMNS, _RELEASED, accuracies, item="deep_networks")
+    figures = [_figure(index, place, name, smoke) for place in _COLUMNS for name in ("erk", "uniform")]
     return Rendered(
         tables=[table, second], figures=[figure for figure in figures if len(figure.series) > 1], notes=_NOTES
     )
@@ -69,21 +79,20 @@ def starts(model: str, distribution: str, *, smoke: bool = False) -> dict[str, E
     Raises:
         ValueError: a network that is none of the item's.
     """
-    places = {place.key.split("/")[0]: place for place in _COLUMNS}
+    place = lookup({place.key.split("/")[0]: place for place in _COLUMNS}, model, "model")
     keys = {init: f"{distribution}/{init}" for init in INITS} | {"dense": "dense/orthogonal"}
-    found = {name: _choose(Line(key, ()), lookup(places, model, "model"), smoke=smoke) for name, key in keys.items()}
+    found = {name: _training(key, place, smoke, released=False) for name, key in keys.items()}
     return {name: experiment for name, experiment in found.items() if experiment is not None}
 
 
-def _figure(book: Book, place: Column, distribution: str, smoke: bool) -> Figure:
-    """Return how the accuracy on held-out images grows from epoch to epoch."""
+def _figure(index: RowIndex, place: Column, distribution: str, smoke: bool) -> Figure:
     found = starts(place.key.split("/")[0], distribution, smoke=smoke)
-    book = book.level(found.values())
+    index = index.comparing([*found.values()])
     series = [
         counted(
-            book.named(_STARTS[name], each),
-            book.curve(each, "validation_accuracy"),
-            ROLES[name],
+            index.label(_STARTS[name], each),
+            index.curve(each, "validation_accuracy"),
+            name,
             method=f"{METHODS[distribution]}|{_STARTS[name]}",
         )
         for name, each in found.items()
@@ -92,12 +101,20 @@ def _figure(book: Book, place: Column, distribution: str, smoke: bool) -> Figure
     return Figure(title, "epoch", "validation accuracy", drawn(series), model=place.model)
 
 
-def _choose(line: Line, place: Column, *, smoke: bool, released: bool = False) -> Experiment | None:
+def _cells(asked: Sequence[Line], smoke: bool, *, released: bool = False) -> dict[Place, Experiment | None]:
+    return {
+        (line.key, place.key): _training(line.key, place, smoke, released=released)
+        for place in _COLUMNS
+        for line in asked
+    }
+
+
+def _training(line: str, place: Column, smoke: bool, *, released: bool) -> Experiment | None:
     model, data = place.key.split("/")
-    distribution, scheme = line.key.split("/")
+    distribution, scheme = line.split("/")
     if distribution == "dense":
         return _dense(model, data, smoke)
-    name = f"dense_ends/{'sao' if scheme == 'base' else 'eoi'}" if distribution == "sao" else line.key
+    name = f"dense_ends/{'sao' if scheme == 'base' else 'eoi'}" if distribution == "sao" else line
     options: dict[str, Any] = {"iterations": 1000} if scheme == "ai" else {}
     if model == "cnn1000" and scheme == "eoi":
         options["center_density"] = "density"
@@ -116,11 +133,8 @@ def _choose(line: Line, place: Column, *, smoke: bool, released: bool = False) -
 def _dense(model: str, data: str, smoke: bool) -> Experiment:
     if smoke:
         return tiny("dense/orthogonal", model_options=_TINY["mlp1000"])
-    return start_of("dense/orthogonal", model, data, 1.0, **_delta(model), **_arithmetic(model))
-
-
-def _delta(model: str) -> dict[str, str]:
-    return {"dense_init": "delta_orthogonal"} if model == "cnn1000" else {}
+    delta = {"dense_init": "delta_orthogonal"} if model == "cnn1000" else {}
+    return start_of("dense/orthogonal", model, data, 1.0, **delta, **_arithmetic(model))
 
 
 def _arithmetic(model: str) -> dict[str, str]:

@@ -1,15 +1,14 @@
 """The price of high sparsity: ResNet56 from density 0.03 to 0.5."""
 
-from functools import partial
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._curves import ROLES, drawn
-from orthosparse.lab.paper._names import INITS, METHODS, SEEDS, both, lines
-from orthosparse.lab.paper._rendered import Column, Figure, Line, Measured, Rendered, Series
-from orthosparse.lab.paper._tables import summary, table_of
-from orthosparse.lab.paper._trainings import grid, start_of, tiny
+from orthosparse.lab.paper._contents import Column, Place, Rendered
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._study import INITS, METHODS, SEEDS, both, drawn, lines, start_of, tiny, unique
+from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper.statistics import summary
+from orthosparse.lab.rendering.contents import Figure, Series
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
 
@@ -24,27 +23,25 @@ _NOTES = [
 
 def experiments(*, smoke: bool = False) -> list[Experiment]:
     """Return the trainings, density after density."""
-    return grid(_LINES, _columns(smoke), partial(_choose, smoke=smoke))
+    return unique([*_cells(smoke).values()])
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-    """Return the figure, of those that trained alike, and the numbers of all."""
-    columns = _columns(smoke)
-    book = Book(rows).level(experiments(smoke=smoke))
-
-    def measure(line: Line, place: Column) -> Measured:
-        return book.accuracy(_choose(line, place, smoke=smoke))
-
+    """Return the figure, of those that were trained in one setting, and the numbers of all."""
+    columns, found = _columns(smoke), _cells(smoke)
+    index = RowIndex(rows).comparing([*found.values()])
+    measured = {place: index.accuracy(experiment) for place, experiment in found.items()}
     series = []
     for line, (init, label) in zip(_LINES, INITS.items(), strict=True):
-        alike = [place for place in columns if book.is_level(_choose(line, place, smoke=smoke))]
-        means = [(float(place.key), summary(measure(line, place).values)) for place in alike]
-        points = [(density, mean[0]) for density, mean in means if mean is not None]
-        series.append(
-            Series(label, [x for x, _ in points], [y for _, y in points], ROLES[init], method=both("ERK", init))
-        )
+        means = {
+            float(density): summary(accuracy.values)
+            for (key, density), accuracy in measured.items()
+            if key == line.key and accuracy is not None and index.is_comparable(found[key, density])
+        }
+        points = {density: mean[0] for density, mean in means.items() if mean is not None}
+        series.append(Series(label, list(points), list(points.values()), init, method=both("ERK", init)))
     figure = Figure(TITLE, "density", "test accuracy, %", drawn(series), log_x=True, model="ResNet56")
-    table = table_of(TITLE, columns, _LINES, measure)
+    table = table_of(TITLE, columns, _LINES, measured)
     return Rendered(tables=[table], figures=[figure] if figure.series else [], notes=_NOTES)
 
 
@@ -54,7 +51,11 @@ def _columns(smoke: bool) -> list[Column]:
     ]
 
 
-def _choose(line: Line, place: Column, *, smoke: bool) -> Experiment:
-    if smoke:
-        return tiny(line.key, density=float(place.key))
-    return start_of(line.key, "resnet56", "cifar10", float(place.key))
+def _cells(smoke: bool) -> dict[Place, Experiment]:
+    return {
+        (line.key, column.key): tiny(line.key, density=float(column.key))
+        if smoke
+        else start_of(line.key, "resnet56", "cifar10", float(column.key))
+        for column in _columns(smoke)
+        for line in _LINES
+    }

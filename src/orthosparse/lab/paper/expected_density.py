@@ -3,17 +3,18 @@
 from typing import Any
 
 from orthosparse.lab.experiments import ExpectedDensity, Experiment
-from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._curves import drawn
-from orthosparse.lab.paper._names import SEEDS
-from orthosparse.lab.paper._rendered import Column, Figure, Line, Measured, Rendered, Series
+from orthosparse.lab.paper._contents import Column, Line, Rendered
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._study import SEEDS, drawn
 from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.rendering.contents import Figure, Series
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
 
 TITLE = "Expected density of a product of Givens rotations"
 _SIZES = (32, 100, 256)
 _NOTES = ["The paper shows curves without numbers and does not say the size; the measured curve is the mean of seeds."]
+_COLUMNS = [Column("rotations", "rotations", digits=0), Column("largest_distance", "largest distance of one draw")]
 
 
 def experiments(*, smoke: bool = False) -> list[Experiment]:
@@ -23,22 +24,22 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return both curves for each size, and their largest distance."""
-    book = Book(rows)
+    index = RowIndex(rows)
     found = {str(each.given().get("size", 100)): each for each in experiments(smoke=smoke)}
-    figures = [_figure(book, size, experiment) for size, experiment in found.items()]
-
-    def measure(line: Line, column: Column) -> Measured:
-        return book.measured(found[line.key], column.key)
-
-    columns = [Column("rotations", "rotations", digits=0), Column("largest_distance", "largest distance of one draw")]
+    figures = [_figure(index, size, experiment) for size, experiment in found.items()]
+    measured = {
+        (size, column.key): index.measured(experiment, column.key)
+        for size, experiment in found.items()
+        for column in _COLUMNS
+    }
     lines = [Line(size, (f"n = {size}",)) for size in found]
-    table = table_of("Expected against drawn", columns, lines, measure, heads=("size",), better=None, digits=4)
+    table = table_of("Expected against drawn", _COLUMNS, lines, measured, heads=("size",), better=None, digits=4)
     return Rendered(tables=[table], figures=[figure for figure in figures if figure.series], notes=_NOTES)
 
 
-def _figure(book: Book, size: str, experiment: Experiment) -> Figure:
+def _figure(index: RowIndex, size: str, experiment: Experiment) -> Figure:
     series = []
-    for name, role in (("expected", "base"), ("measured", "eoi")):
-        ys = book.curve(experiment, name)
-        series.append(Series(name, list(range(len(ys))), ys, role, "" if name == "expected" else "6 3"))
+    for name, role, style in (("expected", "base", "solid"), ("measured", "eoi", "dashed")):
+        ys = index.curve(experiment, name)
+        series.append(Series(name, list(range(len(ys))), ys, role, style))
     return Figure(f"n = {size}", "rotations", "density", drawn(series))

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from orthosparse.lab.paper import ITEMS
-from orthosparse.lab.paper._book import Row
 from orthosparse.lab.paper._chapters import chapters_of
 from orthosparse.lab.paper._command import command_of
 from orthosparse.lab.paper._headlines import fresh
-from orthosparse.lab.paper._words import seconds_text
+from orthosparse.lab.paper._layout import seconds_text
+from orthosparse.lab.paper._rows import Row
 from orthosparse.lab.sweep.store import together_of
 from orthosparse.lab.sweep.text import read_text
 

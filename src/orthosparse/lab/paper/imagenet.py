@@ -1,14 +1,12 @@
 """ImageNet: ResNet50, and DeiT III small with sparse MLP blocks, ERK against ERK with EOI."""
 
-from functools import partial
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._names import METHODS, column, lines
-from orthosparse.lab.paper._rendered import Column, Line, Rendered
-from orthosparse.lab.paper._tables import accuracies, table_of
-from orthosparse.lab.paper._trainings import grid, start_of
+from orthosparse.lab.paper._contents import Place, Rendered
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._study import METHODS, column, lines, start_of, unique
+from orthosparse.lab.paper._tables import table_of
 
 TITLE = "ImageNet, density 10 %"
 SEEDS = (1,)
@@ -26,21 +24,25 @@ _NOTES = [
 
 def experiments(*, smoke: bool = False) -> list[Experiment]:
     """Return both starts of both networks."""
-    return grid(_LINES, _COLUMNS, partial(_choose, smoke=smoke))
+    return unique([*_cells(smoke).values()])
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the top-1 accuracies."""
-    measure = accuracies(Book(rows), _COLUMNS, _LINES, partial(_choose, smoke=smoke))
-    return Rendered(tables=[table_of(TITLE, _COLUMNS, _LINES, measure)], notes=_NOTES)
+    table = table_of(TITLE, _COLUMNS, _LINES, RowIndex(rows).accuracies(_cells(smoke)))
+    return Rendered(tables=[table], notes=_NOTES)
 
 
-def _choose(line: Line, place: Column, *, smoke: bool) -> Experiment | None:
-    model, data = place.key.split("/")
+def _cells(smoke: bool) -> dict[Place, Experiment | None]:
+    return {(line.key, place.key): _training(line.key, place.key, smoke) for place in _COLUMNS for line in _LINES}
+
+
+def _training(line: str, place: str, smoke: bool) -> Experiment | None:
+    model, data = place.split("/")
     own: dict[str, Any] = {"exclude": NOT_MLP} if model == "deit3_small" else {}
     if not smoke:
-        return start_of(line.key, model, data, 0.1, **own)
+        return start_of(line, model, data, 0.1, **own)
     if model == "resnet50":
         return None
     small = {"model_options": _TINY, "epochs": 1, "batch": 128, "precision": "fp32"}
-    return start_of(line.key, model, "digits", 0.3, **own, **small)
+    return start_of(line, model, "digits", 0.3, **own, **small)

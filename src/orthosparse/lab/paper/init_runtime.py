@@ -1,14 +1,12 @@
 """Seconds to the end of the first epoch, and what AI and EOI add to Base."""
 
-from functools import partial
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment, InitRuntime
-from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._names import CONTEMPORARY, METHODS, column, lines
-from orthosparse.lab.paper._rendered import Column, Line, Measured, Rendered
+from orthosparse.lab.paper._contents import Measurement, Place, Rendered
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._study import CONTEMPORARY, METHODS, column, lines, unique
 from orthosparse.lab.paper._tables import table_of
-from orthosparse.lab.paper._trainings import grid
 
 TITLE = "Seconds to the end of the first epoch, density 10 %"
 SEEDS = (1, 2, 3)
@@ -24,43 +22,43 @@ _NOTES = [
 
 def experiments(*, smoke: bool = False) -> list[Experiment]:
     """Return every distribution and start of every network."""
-    return grid(_LINES, _COLUMNS, partial(_choose, smoke=smoke))
+    return unique([*_cells(smoke).values()])
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the table of the paper, and the seconds of the sparse start alone."""
-    book = Book(rows)
-
-    def added(line: Line, place: Column) -> Measured | None:
-        own = _seconds(book, line.key, place, "seconds", smoke)
-        if own is None or line.key.endswith("/base"):
-            return None if own is None else Measured(list(own.values()))
-        base = _seconds(book, f"{line.block}/base", place, "seconds", smoke) or {}
-        return Measured([own[seed] - base[seed] for seed in sorted(own.keys() & base.keys())])
-
-    def alone(line: Line, place: Column) -> Measured | None:
-        own = _seconds(book, line.key, place, "sparsify_seconds", smoke)
-        return None if own is None else Measured(list(own.values()))
-
+    index, found = RowIndex(rows), _cells(smoke)
+    added: dict[Place, Measurement | None] = {}
+    for (line, network), experiment in found.items():
+        base = found[f"{line.split('/')[0]}/base", network]
+        added[line, network] = None if experiment is None else _added(index, experiment, base)
     table = table_of(TITLE, _COLUMNS, _LINES, added, item="init_runtime", better=None)
-    title = "Seconds of the sparse start alone"
-    second = table_of(title, _COLUMNS, lines(), alone, better=None, digits=3)
+    alone = {place: index.measured(experiment, "sparsify_seconds") for place, experiment in found.items()}
+    second = table_of("Seconds of the sparse start alone", _COLUMNS, lines(), alone, better=None, digits=3)
     return Rendered(tables=[table, second], notes=_NOTES)
 
 
-def _seconds(book: Book, line: str, place: Column, metric: str, smoke: bool) -> dict[int, float] | None:
-    experiment = _choose(Line(line, ()), place, smoke=smoke)
-    if experiment is None:
-        return None
-    return {row["seed"]: row["metrics"][metric] for row in book.rows(experiment)[0]}
+def _added(index: RowIndex, experiment: Experiment, base: Experiment | None) -> Measurement:
+    """Return the seconds of a start less those of Base with the same seed; those of Base as they are."""
+    own, less = _seconds(index, experiment), {} if base is None else _seconds(index, base)
+    if experiment == base:
+        return Measurement(list(own.values()))
+    return Measurement([own[seed] - less[seed] for seed in sorted(own.keys() & less.keys())])
 
 
-def _choose(line: Line, place: Column, *, smoke: bool) -> Experiment | None:
-    distribution, scheme = line.key.split("/")
+def _seconds(index: RowIndex, experiment: Experiment) -> dict[int, float]:
+    return {row["seed"]: row["metrics"]["seconds"] for row in index.rows(experiment)[0]}
+
+
+def _cells(smoke: bool) -> dict[Place, Experiment | None]:
+    return {(line.key, place.key): _start(line.key, place.key, smoke) for place in _COLUMNS for line in _LINES}
+
+
+def _start(line: str, place: str, smoke: bool) -> Experiment | None:
+    (distribution, scheme), (model, data) = line.split("/"), place.split("/")
     if not smoke:
-        model, data = place.key.split("/")
         return InitRuntime(model, data, distribution, scheme)
-    if place.model != "ResNet32" or distribution != "erk":
+    if model != "resnet32" or distribution != "erk":
         return None
     options = {"iterations": 20} if scheme == "ai" else {}
     small: dict[str, Any] = {"density": 0.3, "options": options, "model_options": {"depth": 3, "width": 16}}

@@ -6,14 +6,16 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Canvas
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._book import Book, Row
+from orthosparse.lab.paper._rows import Row, RowIndex
 from orthosparse.lab.paper.deep_networks import starts
-from orthosparse.lab.rendering import lines, save
+from orthosparse.lab.rendering.charts import draw as draw_figure
+from orthosparse.lab.rendering.charts import save
+from orthosparse.lab.rendering.contents import Figure, Series
+from orthosparse.lab.rendering.theme import LABELS
 
 # The first that all rows have: runs that train together test after every epoch, single ones only after the last.
 _CURVES = ("test_accuracy", "validation_accuracy")
@@ -28,9 +30,9 @@ def learning_curves(
         experiments: by the name of the start; those without rows have no curve, nor have those that trained for other
             epochs, or in another precision, than most.
     """
-    book = Book(rows).level(experiments.values())
-    found = {start: each for start, each in experiments.items() if book.is_level(each)}
-    best, last = ({start: book.curve(each, curve) for start, each in found.items()} for curve in _CURVES)
+    index = RowIndex(rows).comparing([*experiments.values()])
+    found = {start: each for start, each in experiments.items() if index.is_comparable(each)}
+    best, last = ({start: index.curve(each, curve) for start, each in found.items()} for curve in _CURVES)
     curves, label = (best, "test accuracy, %") if all(best.values()) else (last, "validation accuracy, %")
     return {start: [None if y is None else 100 * y for y in ys] for start, ys in curves.items() if ys}, label
 
@@ -42,7 +44,7 @@ def draw(
     model: str = "mlp1000",
     distribution: str = "erk",
     experiments: Mapping[str, Experiment] | None = None,
-) -> Figure:
+) -> Canvas:
     """Write the picture to `path` (its ending says the format), and return it.
 
     Args:
@@ -56,11 +58,8 @@ def draw(
     curves, label = learning_curves(rows, chosen)
     if not curves:
         raise ValueError(f"rows: expected some of {', '.join(each.label() for each in chosen.values())}; got none")
-    series: dict[str, Any] = {
-        start: (range(1, len(ys) + 1), [float("nan") if y is None else y for y in ys]) for start, ys in curves.items()
-    }
-    figure = lines(series, x="epoch", y=label)
-    figure.axes[0].set_ylim(0, 100)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save(figure, path)
-    return figure
+    series = [Series(LABELS[start], range(1, len(ys) + 1), ys, start) for start, ys in curves.items()]
+    canvas = draw_figure(Figure("", "epoch", label, series, top=100, bottom=0))
+    canvas.axes[0].set_ylim(0, 100)
+    save(canvas, path)
+    return canvas

@@ -2,14 +2,20 @@
 
 from typing import Any
 
+import numpy as np
+
 from orthosparse.lab.experiments import Experiment, MaskPicture
-from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._rendered import Column, Line, Measured, Picture, Rendered
+from orthosparse.lab.paper._contents import Column, Line, Rendered
+from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.rendering.contents import Picture
+from orthosparse.lab.rendering.pictures import picture_of
 
 TITLE = "Masks of EOI and SAO"
 SEEDS = (1,)
 _SCHEMES = {"eoi": "EOI", "sao": "SAO"}
+_COLUMNS = [Column("count", "active entries", digits=0), Column("orthogonality", "||A'A - I||")]
+_LINES = [Line(name, (label,), method=label) for name, label in _SCHEMES.items()]
 _NOTES = ["32 x 32 at density 0.125: the paper does not say its size and density."]
 
 
@@ -20,15 +26,14 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the masks, the first seed's, and how orthogonal their matrices are."""
-    book, found = Book(rows), _all(smoke)
-    pictures = [_picture(label, row) for name, label in _SCHEMES.items() for row in book.rows(found[name])[0][:1]]
-
-    def measure(line: Line, column: Column) -> Measured:
-        return book.measured(found[line.key], column.key)
-
-    columns = [Column("count", "active entries", digits=0), Column("orthogonality", "||A'A - I||")]
-    lines = [Line(name, (label,), method=label) for name, label in _SCHEMES.items()]
-    table = table_of("The matrices", columns, lines, measure, heads=("scheme",), better=None, digits=2)
+    index, found = RowIndex(rows), _all(smoke)
+    pictures = [_picture(label, row) for name, label in _SCHEMES.items() for row in index.rows(found[name])[0][:1]]
+    measured = {
+        (name, column.key): index.measured(experiment, column.key)
+        for name, experiment in found.items()
+        for column in _COLUMNS
+    }
+    table = table_of("The matrices", _COLUMNS, _LINES, measured, heads=("scheme",), better=None)
     return Rendered(tables=[table], pictures=pictures, notes=_NOTES)
 
 
@@ -37,6 +42,7 @@ def _all(smoke: bool) -> dict[str, Experiment]:
 
 
 def _picture(label: str, row: dict[str, Any]) -> Picture:
-    mask, columns = row["curves"]["mask"], row["metrics"]["columns"]
-    entries = tuple(tuple(mask[start : start + columns]) for start in range(0, len(mask), columns))
-    return Picture(label, entries, f"{row['metrics']['count']} of {len(mask)} entries, seed {row['seed']}")
+    mask = np.array(row["curves"]["mask"]).reshape(-1, row["metrics"]["columns"])
+    return Picture(
+        label, picture_of(mask, mask), f"{row['metrics']['count']} of {mask.size} entries, seed {row['seed']}"
+    )

@@ -4,7 +4,7 @@ import json
 from functools import cache
 from importlib.resources import files
 
-from orthosparse.lab.paper._rendered import Number
+from orthosparse.lab.paper._contents import Number
 
 Numbers = dict[str, dict[str, Number]]
 

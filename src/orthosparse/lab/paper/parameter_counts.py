@@ -3,9 +3,9 @@
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment, ParameterCount
-from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._names import CONTEMPORARY, DATA, MODELS
-from orthosparse.lab.paper._rendered import Column, Line, Measured, Rendered
+from orthosparse.lab.paper._contents import Column, Line, Rendered
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._study import CONTEMPORARY, DATA, MODELS
 from orthosparse.lab.paper._tables import table_of
 
 TITLE = "Parameters of the sparse networks"
@@ -21,14 +21,15 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the counts."""
-    book, found = Book(rows), _all(smoke)
-
-    def measure(line: Line, column: Column) -> Measured:
-        return book.measured(found[line.key], column.key)
-
+    index, found = RowIndex(rows), _all(smoke)
+    measured = {
+        (key, column.key): index.measured(experiment, column.key)
+        for key, experiment in found.items()
+        for column in _COLUMNS
+    }
     lines = [_line(key, experiment.described()["density"]) for key, experiment in found.items()]
     heads = ("network", "density")
-    table = table_of(TITLE, _COLUMNS, lines, measure, item="parameter_counts", heads=heads, better=None, digits=0)
+    table = table_of(TITLE, _COLUMNS, lines, measured, item="parameter_counts", heads=heads, better=None, digits=0)
     return Rendered(tables=[table], notes=_NOTES)
 
 

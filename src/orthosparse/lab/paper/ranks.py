@@ -1,41 +1,37 @@
 """Mean rank of Base, AI and EOI over the density distributions, from the rows of the contemporary networks."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper import _contemporary
-from orthosparse.lab.paper._book import Book, Row
-from orthosparse.lab.paper._curves import ROLES, drawn, pointed
-from orthosparse.lab.paper._names import CONTEMPORARY, INITS, METHODS, SEEDS
-from orthosparse.lab.paper._rendered import Cell, Column, Figure, Line, Measured, Number, Rendered, Table
-from orthosparse.lab.paper._tables import summary
-from orthosparse.lab.paper._trainings import unique
+from orthosparse.lab.paper._contents import Cell, Column, Line, Measurement, Number, Place, Rendered, Table
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._study import INITS, METHODS, SEEDS, drawn, pointed, unique
+from orthosparse.lab.paper.contemporary import COLUMNS, cells_of
 from orthosparse.lab.paper.numbers import number
+from orthosparse.lab.paper.statistics import summary
+from orthosparse.lab.rendering.contents import Figure
 
-__all__ = ["SEEDS", "TITLE", "experiments", "render"]
+__all__ = ["SEEDS", "TITLE", "experiments", "ranks_of", "render"]
 
 TITLE = "Mean rank of the starts (1 is best), density 10 %"
-_COLUMNS = _contemporary.columns_of(CONTEMPORARY)
 _LINES = [Line(init, (label,), method=label) for init, label in INITS.items()]
 
 
 def experiments(*, smoke: bool = False) -> list[Experiment]:
     """Return the sparse trainings of the contemporary networks: this item has none of its own."""
-    found = _contemporary.experiments(_COLUMNS, 0.1, smoke=smoke)
-    return [experiment for experiment in found if experiment.given().get("density", 1.0) < 1]
+    return unique([*_cells(smoke).values()])
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the mean ranks as table and figure; a distribution counts once all three starts have a row."""
-    book = Book(rows)
-    columns = [_column(book, place, smoke) for place in _COLUMNS]
+    measured = RowIndex(rows).accuracies(_cells(smoke))
+    columns = [_column(measured, place) for place in COLUMNS]
     table = Table(
         title=TITLE,
         heads=("start",),
-        columns=tuple(_COLUMNS),
+        columns=tuple(COLUMNS),
         lines=tuple(_LINES),
         cells=tuple(tuple(column[index] for column in columns) for index in range(len(_LINES))),
         caption="The paper shows a bar chart; its ranks here are computed from its table of accuracies.",
@@ -55,33 +51,34 @@ def ranks_of(means: dict[str, float]) -> dict[str, float]:
     return {name: fmean(places[mean]) for name, mean in means.items()}
 
 
-def _column(book: Book, place: Column, smoke: bool) -> list[Cell]:
-    papers, ours, notes = [], [], set()
-    used: dict[str, list[Row]] = {init: [] for init in INITS}
-    chosen = partial(_contemporary.choose, density=0.1, smoke=smoke)
-    book = book.level(unique(chosen(Line(f"{method}/{init}", ()), place) for method in METHODS for init in INITS))
+def _cells(smoke: bool) -> dict[Place, Experiment | None]:
+    found = cells_of(COLUMNS, 0.1, smoke)
+    return {place: experiment for place, experiment in found.items() if not place[0].startswith("dense")}
+
+
+def _column(measured: Mapping[Place, Measurement | None], column: Column) -> list[Cell]:
+    papers, ours, notes, whole = [], [], set(), True
+    used: dict[str, list[dict[str, Any]]] = {init: [] for init in INITS}
     for method in METHODS:
-        paper: dict[str, Number | None] = {}
-        own: dict[str, Number | None] = {}
-        rows: dict[str, Sequence[Row]] = {}
-        ways, remarks = set(), set()
-        for init in INITS:
-            line = Line(f"{method}/{init}", ())
-            paper[init] = number("contemporary", line.key, place.key)
-            experiment = chosen(line, place)
-            measured = Measured() if experiment is None else book.measured(experiment, "test_accuracy")
-            own[init] = summary(measured.values)
-            rows[init] = measured.rows
-            ways.add(measured.short)
-            remarks.add(measured.note)
+        paper = {init: number("contemporary", f"{method}/{init}", column.key) for init in INITS}
         papers += _ranked(paper)
-        if len(ways) == 1 and (ranked := _ranked(own)):  # a short training says nothing of a long one
-            ours += ranked
-            notes |= remarks
-            used = {init: [*used[init], *rows[init]] for init in INITS}
+        own = {init: measured[f"{method}/{init}", column.key] or Measurement() for init in INITS}
+        found = _ranked({init: summary(each.values) for init, each in own.items()})
+        if len({each.setting for each in own.values()}) == 1 and found:  # short trainings say nothing of long ones
+            ours += found
+            notes |= {each.setting for each in own.values()}
+            whole = whole and all(each.whole for each in own.values())
+            used = {init: [*used[init], *own[init].rows] for init in INITS}
     told = [f"{len(ours)} of {len(METHODS)} distributions", *sorted(filter(None, notes))]
     note = "; ".join(told) if ours else ""
-    return [Cell(_mean(papers, init), _mean(ours, init), len(ours), note, rows=used[init]) for init in INITS]
+    return [_cell(_mean(papers, init), _mean(ours, init), len(ours), note, used[init], whole) for init in INITS]
+
+
+def _cell(
+    paper: Number | None, ours: Number | None, count: int, note: str, rows: list[dict[str, Any]], whole: bool
+) -> Cell:
+    difference = None if paper is None or ours is None or not whole else ours[0] - paper[0]
+    return Cell(paper, ours, count, note, rows=rows, whole=whole, difference=difference)
 
 
 def _figure(columns: list[list[Cell]]) -> Figure:
@@ -91,9 +88,9 @@ def _figure(columns: list[list[Cell]]) -> Figure:
         left = 0.24 * (index - 1)
         papers = {place + left - 0.05: cells[index].paper for place, cells in enumerate(columns)}
         ours = {place + left + 0.05: cells[index].ours for place, cells in enumerate(columns)}
-        series.append(pointed(f"{label}, paper", papers, ROLES[init], method=label, points="hollow"))
-        series.append(pointed(f"{label}, ours", ours, ROLES[init], method=label))
-    names = tuple(column.label.removesuffix(")").replace(" (", "\n") for column in _COLUMNS)
+        series.append(pointed(f"{label}, paper", papers, init, method=label, points="hollow"))
+        series.append(pointed(f"{label}, ours", ours, init, method=label))
+    names = tuple(column.label.removesuffix(")").replace(" (", "\n") for column in COLUMNS)
     return Figure("Mean rank", "", "mean rank, 1 is best", drawn(series), names=names)
 
 
@@ -107,7 +104,7 @@ def _mean(ranks: list[dict[str, float]], init: str) -> Number | None:
 
 
 def _verdict(cells: list[Cell]) -> str:
-    """Say in a sentence how EOI stands to Base on ResNet32."""
+    """Say in a sentence how EOI compares with Base on ResNet32."""
     base, _, eoi = cells
     if base.ours is None or eoi.ours is None:
         return "ResNet32: not measured yet, so there is nothing to say about EOI and Base."

@@ -1,23 +1,28 @@
-"""Mean and largest singular value of the input-output Jacobian of a 7-layer MLP, against sparsity."""
+"""Mean and largest singular value of the input-output Jacobian of a 7-layer MLP, against sparsity (section 5.1)."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment, Spectrum
-from orthosparse.lab.paper._book import Book
-from orthosparse.lab.paper._curves import DASHES, drawn
-from orthosparse.lab.paper._names import ACTIVATIONS, INITS, METHODS, SEEDS, both, lines
-from orthosparse.lab.paper._rendered import Column, Figure, Line, Measured, Rendered, Series
-from orthosparse.lab.paper._tables import summary, table_of
-from orthosparse.lab.paper._trainings import unique
-from orthosparse.lab.spectra import DISTRIBUTIONS, SCHEMES
-from orthosparse.lab.spectra import experiments as points
+from orthosparse.lab.paper._contents import Column, Rendered
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._study import ACTIVATIONS, INITS, METHODS, SEEDS, STYLES, both, drawn, lines
+from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper.statistics import summary
+from orthosparse.lab.rendering.charts import draw_grid, save
+from orthosparse.lab.rendering.contents import Figure, Series
 
-__all__ = ["SEEDS", "TITLE", "experiments", "render"]
+__all__ = ["COMPATS", "SEEDS", "TITLE", "experiments", "points", "render", "save_picture"]
 
 TITLE = "Singular values of the input-output Jacobian"
+COMPATS = ("paper-code",)
 _ROLES = {"linear": "eoi", "tanh": "base", "hardtanh": "ai", "relu": "sao"}
+_METHODS = {name: METHODS[name] for name in ("uniform", "erk", "snip", "grasp", "synflow")}
+_DENSITIES = (0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_SCORED = ("snip", "grasp", "synflow")  # distributions that have a `compat`
 _STATISTICS = {"mean": "mean singular value", "max": "largest singular value"}
 _TOP = 2.5  # of the paper's axis
 _TABLE = 0.05
@@ -25,72 +30,116 @@ _TABLE = 0.05
 _NOTES = [
     "The paper shows curves without numbers: ours stand alone. Axes end at 2.5 as in the paper.",
     "10 singular values for each of the 128 images of the first training batch; seeds are averaged. SNIP and GraSP "
-    "follow their definitions. SynFlow goes with linear and ReLU only.",
+    "follow their definitions. SynFlow works with linear and ReLU only.",
 ]
+_Point = tuple[str, str, str, float]  # distribution, activation, scheme, density
 
 
 def experiments(*, smoke: bool = False) -> list[Experiment]:
     """Return a spectrum for each distribution, activation, density and start."""
-    return unique(experiment for *_, experiment in _all(smoke))
+    return [*(_small() if smoke else points())]
+
+
+def points(*, ai_iterations: int | None = None, compat: str | None = None) -> list[Spectrum]:
+    """Return all points of the figure; SynFlow needs an activation that is linear for positive inputs.
+
+    Args:
+        ai_iterations: of AI's descent; None: its own number, which is the paper's.
+        compat: ``paper-code`` for the scores as the paper's released code computes them.
+
+    Raises:
+        ValueError: either has a value that a point would refuse.
+
+    Example:
+        >>> len(points())  # (4 x 4 + 2) x 3 x 12
+        648
+    """
+    if ai_iterations is not None and ai_iterations < 0:
+        raise ValueError(f"ai_iterations: expected 0 or more; got {ai_iterations}")
+    if compat not in (None, *COMPATS):
+        raise ValueError(f"compat: expected one of {', '.join(COMPATS)}; got {compat!r}")
+    scored = {} if compat is None else {"compat": compat}
+    return [
+        Spectrum(activation, name, scheme, density, ai_iterations, scored if name in _SCORED else {})
+        for name, activation, density, scheme in product(_METHODS, _ROLES, _DENSITIES, INITS)
+        if name != "synflow" or activation in ("linear", "relu")
+    ]
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return both figures for each distribution, and the means at one density."""
-    book = Book(rows)
-    figures = [
-        Figure(
-            f"{METHODS[name]}: {words}",
-            "sparsity",
-            words,
-            _series(book, name, statistic, smoke),
-            top=_TOP,
-            model="MLP",
-        )
-        for name in DISTRIBUTIONS
-        for statistic, words in _STATISTICS.items()
-    ]
+    index = RowIndex(rows)
+    found = {_point(each): each for each in (_small() if smoke else points())}
     density = 0.5 if smoke else _TABLE
-    found = {(f"{d}/{s}", a): each for d, a, p, s, each in _all(smoke) if p == density}
-
-    def measure(line: Line, column: Column) -> Measured | None:
-        experiment = found.get((line.key, column.key))
-        return None if experiment is None else book.measured(experiment, "mean")
-
+    measured = {
+        (f"{name}/{scheme}", activation): index.measured(experiment, "mean")
+        for (name, activation, scheme, at), experiment in found.items()
+        if at == density
+    }
     columns = [Column(name, ACTIVATIONS[name], "MLP") for name in _ROLES]
-    methods = {name: METHODS[name] for name in DISTRIBUTIONS}
     title = f"Mean singular value at density {density:g}"
-    table = table_of(title, columns, lines(methods), measure, better=None, digits=3)
-    return Rendered(tables=[table], figures=[figure for figure in figures if figure.series], notes=_NOTES)
+    table = table_of(title, columns, lines(_METHODS), measured, better=None, digits=3)
+    shown = [figure for pair in zip(*_figures(index, found), strict=True) for figure in pair]
+    return Rendered(tables=[table], figures=[figure for figure in shown if figure.series], notes=_NOTES)
 
 
-def _all(smoke: bool) -> Iterator[tuple[str, str, float, str, Experiment]]:
-    for each in _small() if smoke else points():
-        yield each.distribution, each.activation, each.density, each.scheme, each
+def save_picture(rows: list[dict[str, Any]], experiments: Sequence[Spectrum], path: Path) -> None:
+    """Write both statistics of all distributions as one picture, in the format of the path's ending.
+
+    Raises:
+        ValueError: the experiments have no row.
+    """
+    grid = _figures(RowIndex(rows), {_point(each): each for each in experiments})
+    named = [
+        [replace(figure, title=label) for figure, label in zip(row, _METHODS.values(), strict=True)] for row in grid
+    ]
+    shown = [[figure for figure in row if figure.series] for row in named]
+    if not shown[0]:
+        raise ValueError("rows: expected some of these experiments; got none")
+    save(draw_grid(shown), path, dpi=110)
 
 
-def _small() -> Iterator[Spectrum]:
+def _figures(index: RowIndex, found: Mapping[_Point, Spectrum]) -> list[list[Figure]]:
+    """Return a row of figures for each statistic, a figure for each distribution."""
+    return [
+        [
+            Figure(f"{label}: {words}", "sparsity", words, _series(index, found, name, metric), top=_TOP, model="MLP")
+            for name, label in _METHODS.items()
+        ]
+        for metric, words in _STATISTICS.items()
+    ]
+
+
+def _point(each: Spectrum) -> _Point:
+    return each.distribution, each.activation, each.scheme, each.density
+
+
+def _small() -> list[Spectrum]:
     few: dict[str, Any] = {"data": "digits", "samples": 8, "model_options": {"depth": 3, "width": 16}}
-    for name, activation, scheme in product(("erk", "synflow"), ("tanh", "relu"), SCHEMES):
-        if name != "synflow" or activation == "relu":
-            yield Spectrum(activation, name, scheme, 0.5, iterations=20, **few)
+    return [
+        Spectrum(activation, name, scheme, 0.5, iterations=20, **few)
+        for name, activation, scheme in product(("erk", "synflow"), ("tanh", "relu"), INITS)
+        if name != "synflow" or activation == "relu"
+    ]
 
 
-def _series(book: Book, name: str, statistic: str, smoke: bool) -> tuple[Series, ...]:
-    points: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for distribution, activation, density, scheme, experiment in _all(smoke):
-        mean = summary(book.measured(experiment, statistic).values) if distribution == name else None
+def _series(index: RowIndex, found: Mapping[_Point, Spectrum], name: str, metric: str) -> tuple[Series, ...]:
+    curves: dict[tuple[str, str], dict[float, float]] = {}
+    for (distribution, activation, scheme, density), experiment in found.items():
+        measured = index.measured(experiment, metric) if distribution == name else None
+        mean = None if measured is None else summary(measured.values)
         if mean is not None:
-            points.setdefault((activation, scheme), []).append((1 - density, mean[0]))
+            curves.setdefault((activation, scheme), {})[1 - density] = mean[0]
     return drawn(
         [
             Series(
                 f"{ACTIVATIONS[activation]} {INITS[scheme]}",
-                [x for x, _ in sorted(found)],
-                [y for _, y in sorted(found)],
+                sorted(curve),
+                [curve[x] for x in sorted(curve)],
                 _ROLES[activation],
-                DASHES[scheme],
+                STYLES[scheme],
                 method=both(METHODS[name], scheme),
             )
-            for (activation, scheme), found in points.items()
+            for (activation, scheme), curve in curves.items()
         ]
     )

@@ -1,155 +1,205 @@
-"""Charts: matplotlib figures in the colours of the page, and the inline SVG they become on it."""
+"""Figures drawn by matplotlib: as a file, or as inline SVG whose points say their values under the pointer."""
 
 import hashlib
 import io
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
-from orthosparse.lab.rendering.theme import COLOURS, LABELS, light
+from orthosparse.lab.rendering.contents import Figure, Series
+from orthosparse.lab.rendering.theme import COLOURS
 
-Series = Mapping[str, Sequence[float]]
-
-_BINS = 48
-_MARKED = 40  # points up to which each gets a marker
-_STYLE: Any = {
+_HOVERED, _DOTTED = 60, 40  # points of a curve that answer the pointer, and up to which each has a marker
+_WIDTH, _HEIGHT = 5.0, 2.7  # inches of one chart, without its legend
+_INK, _MUTED, _RULE = (COLOURS[role][0] for role in ("ink", "muted", "rule"))
+STYLE: Any = {
     "svg.fonttype": "none",  # text stays text, in the font of the page
     "svg.hashsalt": "orthosparse",
     "font.family": "sans-serif",
-    "font.size": 10,
-    "text.color": light("ink"),
-    "axes.labelcolor": light("muted"),
-    "axes.edgecolor": light("rule"),
+    "font.size": 9.5,
+    "text.color": _INK,
+    "axes.labelcolor": _MUTED,
+    "axes.edgecolor": _RULE,
     "axes.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": light("rule"),
+    "grid.color": _RULE,
     "grid.linewidth": 0.6,
-    "xtick.color": light("muted"),
-    "ytick.color": light("muted"),
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
+    "xtick.color": _MUTED,
+    "ytick.color": _MUTED,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
-    "lines.linewidth": 1.8,
     "lines.solid_capstyle": "round",
     "legend.frameon": False,
-    "legend.fontsize": 9.5,
+    "legend.fontsize": 8.5,
     "figure.facecolor": "none",
+    "figure.dpi": 72,  # a pixel is a point, as in SVG
 }
 
 
-@contextmanager
-def styled() -> Iterator[None]:
-    """Draw in the house style inside the block; settings outside of it stay as they are."""
-    with rc_context(_STYLE):
-        yield
+def draw(figure: Figure) -> Canvas:
+    """Return the chart of a figure."""
+    columns = _legend_columns(figure.series)
+    rows = math.ceil(len(figure.series) / columns)
+    with rc_context(STYLE):
+        canvas = Canvas(figsize=(_WIDTH, _HEIGHT + 0.17 * rows), layout="constrained")
+        axes = canvas.subplots()
+        draw_on(axes, figure)
+        if len(figure.series) > 1:
+            legend = canvas.legend(loc="outside upper left", ncols=columns, handlelength=1.6, borderaxespad=0)
+            for index, parts in enumerate(zip(legend.legend_handles, legend.get_texts(), strict=True)):
+                for part in parts:
+                    if part is not None:
+                        part.set_gid(f"series{index}")
+    return canvas
 
 
-def lines(
-    series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, x: str, y: str, log: bool = False
-) -> Figure:
-    """Return a chart of curves (xs, ys) over whole numbers, one for each start; `x` and `y` name the axes."""
-    with styled():
-        figure, axes = _chart(x, y)
-        for name, (xs, ys) in series.items():
-            # A point between two gaps is seen by its marker alone.
-            marked = len(xs) <= _MARKED or bool(np.isnan(ys).any())
-            axes.plot(xs, ys, color=light(name), label=LABELS[name], marker="o" if marked else "", ms=3)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if log:
-            axes.set_yscale("log")
-        _legend(axes, len(series))
-    return figure
+def draw_grid(figures: Sequence[Sequence[Figure]]) -> Canvas:
+    """Return rows of charts that share their axes, with one legend; titles stand above the first row."""
+    with rc_context(STYLE):
+        canvas = Canvas(figsize=(2.6 * len(figures[0]) + 0.6, 2.6 * len(figures) + 0.5), layout="constrained")
+        axes = canvas.subplots(len(figures), len(figures[0]), sharex=True, sharey="row", squeeze=False)
+        for row, below in zip(figures, axes, strict=True):
+            for column, (figure, place) in enumerate(zip(row, below, strict=True)):
+                draw_on(place, figure)
+                place.set_title(figure.title if row is figures[0] else "", fontsize=11)
+                place.set(xlabel=figure.x if row is figures[-1] else "", ylabel="" if column else figure.y)
+        handles = {line.get_label(): line for place in axes.flat for line in place.get_lines()}
+        canvas.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=6)
+    return canvas
 
 
-def histograms(series: Series, *, x: str, log: bool = False) -> Figure:
-    """Return the histograms of several sets of values over common bins, as shares of each set.
+def svg_of(figure: Figure) -> str:
+    """Return a figure as an `svg` element for a page, in the page's colours and with ids of its own.
 
-    Args:
-        log: bins of equal ratio; values that are 0 are left out.
+    Every series is a group that names its method; points have titles with series, axes and values.
     """
-    kept = {name: np.asarray(values, dtype=float) for name, values in series.items()}
-    if log:
-        kept = {name: values[values > 0] for name, values in kept.items()}
-    bins = _bins(np.concatenate(list(kept.values())), log)
-    with styled():
-        figure, axes = _chart(x, "share of the values")
-        for name, values in kept.items():
-            weights = np.full(len(values), 1 / max(1, len(series[name])))
-            shared: dict[str, Any] = {"bins": bins, "weights": weights, "color": light(name)}
-            axes.hist(values, **shared, histtype="stepfilled", alpha=0.2)
-            axes.hist(values, **shared, histtype="step", linewidth=1.5, label=LABELS[name])
-        if log:
-            axes.set_xscale("log")
-        _legend(axes, len(series))
-    return figure
-
-
-def profiles(series: Series, *, y: str, log: bool = True) -> Figure:
-    """Return curves over the layers in their order, one for each start; where `log`, zeros leave a gap."""
-    curves = {}
-    for name, values in series.items():
-        ys = np.asarray(values, dtype=float)
-        curves[name] = (
-            np.arange(1, len(ys) + 1).tolist(),
-            np.where(ys > 0, ys, np.nan).tolist() if log else ys.tolist(),
-        )
-    return lines(curves, x="layer", y=y, log=log)
-
-
-def inline_svg(figure: Figure, label: str) -> str:
-    """Return the figure as an `svg` element for a page: its colours the page's, its ids its own, `label` read aloud."""
-    buffer = io.StringIO()
-    with styled():
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    canvas, buffer = draw(figure), io.StringIO()
+    with rc_context(STYLE):
+        canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = re.sub(r"<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
-    svg = svg[svg.index("<svg") :]
-    head, body = svg.split(">", 1)
+    head, body = svg[svg.index("<svg") :].split(">", 1)
     (box,) = re.findall(r'viewBox="([^"]*)"', head)
+    for index, series in enumerate(figure.series):
+        body = body.replace(f'id="series{index}"', f'data-method="{escape(series.method)}"')
     for role, (colour, _) in COLOURS.items():
         body = body.replace(colour, f"var(--{role})")
+    body = re.sub(r"\s*\n\s*", " ", re.sub(r"(\d\.\d\d)\d+", r"\1", body))
     mark = f"c{hashlib.sha256(body.encode()).hexdigest()[:8]}-"  # ids are the page's: two charts must not share one
-    body = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{mark}", body)
-    return f'<svg viewBox="{box}" role="img" aria-label="{escape(label)}">{body}'
+    body = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{mark}", body).replace("</svg>", "")
+    points = "".join(_hovered(series, figure, canvas) for series in figure.series)
+    return f'<svg viewBox="{box}" role="img" aria-label="{escape(figure.title)}">{body}{points}</svg>'
 
 
-def save(figure: Figure, path: Path, *, dpi: int = 160) -> None:
-    """Write the figure on white paper, in the format of the path's ending; the same figure gives the same bytes."""
+def save(canvas: Canvas, path: Path, *, dpi: int = 160) -> None:
+    """Write a chart on white paper, in the format of the path's ending; the same chart gives the same bytes."""
     # Each format has a date of its own to leave out.
     metadata = {".svg": {"Date": None}, ".png": {"Software": None}}.get(path.suffix, {})
-    with styled():
-        figure.savefig(path, dpi=dpi, facecolor="white", metadata=metadata)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with rc_context(STYLE):
+        canvas.savefig(path, dpi=dpi, facecolor="white", metadata=metadata)
 
 
-def _chart(x: str, y: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(5.6, 3.3), layout="constrained")
-    axes = figure.subplots()
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    return figure, axes
+def draw_on(axes: Axes, figure: Figure) -> None:
+    """Draw the curves of a figure on axes of a chart, which get its names and limits."""
+    if figure.log_x:
+        axes.set_xscale("log")
+    if figure.log_y:
+        axes.set_yscale("log")
+    for index, series in enumerate(figure.series):
+        _draw_series(axes, series, figure, f"series{index}")
+    axes.set(xlabel=figure.x, ylabel=figure.y)
+    values = [y for series in figure.series for _, y in _shown(series, figure) if y is not None]
+    beyond = [y for y in values if figure.top is not None and y > figure.top]
+    if beyond and figure.top is not None:
+        low = min(values)
+        axes.set_ylim(low if figure.log_y else low - 0.05 * (figure.top - low), figure.top)
+        told = f"values up to {max(beyond):.3g} are beyond the axis"
+        axes.annotate(told, (0.5, 0.98), xycoords="axes fraction", ha="center", va="top", fontsize=7.5, color=_MUTED)
+    if figure.bottom is not None:
+        axes.set_ylim(bottom=figure.bottom)
+    if figure.names:
+        axes.set(xlim=(-0.5, len(figure.names) - 0.5))
+        axes.set_xticks(range(len(figure.names)), figure.names, fontsize=7)
+        axes.grid(visible=False, axis="x")
+    elif not figure.log_x and all(float(x).is_integer() for series in figure.series for x in series.xs):
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
-def _legend(axes: Axes, entries: int) -> None:
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=entries, borderaxespad=0.2, handlelength=1.4)
+def _draw_series(axes: Axes, series: Series, figure: Figure, gid: str) -> None:
+    xs, ys = [x for x, _ in _shown(series, figure)], [_nan(y) for _, y in _shown(series, figure)]
+    look: dict[str, Any] = {"color": COLOURS[series.role][0], "label": series.label, "gid": gid, "lw": series.width}
+    if series.bins:
+        axes.fill_between(xs, ys, step="post", alpha=0.2, color=look["color"], gid=gid, linewidth=0)
+        axes.step(xs, ys, where="post", **look)
+        return
+    if series.points:
+        face = "none" if series.points == "hollow" else look["color"]
+        axes.plot(xs, ys, **look | {"lw": 0}, marker="o", ms=5.5, mew=1.2, mfc=face)
+    else:
+        # A point between two gaps is seen by its marker alone.
+        dotted = len(xs) <= _DOTTED or any(map(math.isnan, ys))
+        axes.plot(xs, ys, **look, linestyle=series.style, marker="o" if dotted else "", ms=3)
+    if series.deviations:
+        spread = [deviation or 0.0 for deviation in series.deviations]
+        axes.vlines(xs, [y - s for y, s in zip(ys, spread, strict=True)],
+                    [y + s for y, s in zip(ys, spread, strict=True)], color=look["color"], lw=1.2, gid=gid)  # fmt: skip
 
 
-def _bins(values: np.ndarray, log: bool) -> np.ndarray:
-    low, high = (values.min(), values.max()) if len(values) else (0.5, 2.0)
-    if log:
-        low, high = low / 1.1, high * 1.1
-        return np.geomspace(low, high, _BINS + 1)
-    return np.linspace(0.0, max(high * 1.05, np.finfo(float).tiny), _BINS + 1)
+def _shown(series: Series, figure: Figure) -> list[tuple[float, float | None]]:
+    """Return the points; what the axes cannot show is a gap."""
+
+    def fits(value: float | None, log: bool) -> bool:
+        return value is not None and math.isfinite(value) and not (log and value <= 0)
+
+    return [
+        (x, y if fits(y, figure.log_y) else None)
+        for x, y in zip(series.xs, series.ys, strict=True)
+        if fits(x, figure.log_x)
+    ]
+
+
+def _hovered(series: Series, figure: Figure, canvas: Canvas) -> str:
+    """Return invisible circles over the points, each with a title."""
+    axes, height = canvas.axes[0], canvas.get_figheight() * 72
+    shown = [(x, y, words) for x, y, words in _words(series, figure) if figure.top is None or y <= figure.top]
+    circles = []
+    for x, y, words in shown[:: max(1, math.ceil(len(shown) / _HOVERED))]:
+        across, up = axes.transData.transform((x, y))
+        place = f'cx="{across:.1f}" cy="{height - up:.1f}"'
+        circles.append(f'<circle class="hover" {place} r="6"><title>{escape(words)}</title></circle>')
+    tag = f'data-method="{escape(series.method)}" style="--role: var(--{series.role})"'
+    return f"<g {tag}>{''.join(circles)}</g>"
+
+
+def _words(series: Series, figure: Figure) -> Iterator[tuple[float, float, str]]:
+    """Yield each point and what it says: the series, the names of the axes and the values."""
+    spreads = series.deviations or [None] * len(series.xs)
+    for (x, y), spread in zip(_shown(series, figure), spreads, strict=False):
+        if y is None:
+            continue
+        where = figure.names[round(x)].replace("\n", " ") if figure.names else f"{figure.x} {x:.4g}"
+        yield x, y, f"{series.label}: {where}, {figure.y} {y:.4g}" + (f" ± {spread:.2g}" if spread else "")
+
+
+def _legend_columns(series: Sequence[Series]) -> int:
+    widest = max((len(each.label) for each in series), default=0)
+    return max(1, min(len(series), 66 // (widest + 6)))
+
+
+def _nan(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,11 +1,11 @@
-"""Tables of a page, in a terminal."""
+"""Tables in a terminal."""
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from orthosparse.lab.rendering.page import Table
+from orthosparse.lab.rendering.contents import Table
 from orthosparse.lab.rendering.theme import COLOURS
 
 _NOTE = 24  # columns for words behind the first
@@ -18,21 +18,23 @@ def console(*, stderr: bool = False) -> Console:
     return found if found.is_terminal else Console(stderr=stderr, width=_PLAIN)
 
 
-def print_table(table: Table, title: str, to: Console) -> None:
-    """Print a table; the first cells have the colour of their row's role where the terminal has colours."""
+def print_table(table: Table, to: Console, *, widest: int = _NOTE) -> None:
+    """Print a table; the first cells have the colour of their row's role where the terminal has colours.
+
+    Args:
+        widest: characters of a column of words behind the first; longer ones are cut.
+    """
     shown = RichTable(
-        title=title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE_HEAD, padding=0
+        title=table.title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE_HEAD, padding=0
     )
-    for index, heading in enumerate(table.headings):
+    for index, column in enumerate(table.columns):
         # Where the terminal is narrow, words are cut and numbers are not.
-        words, least = index in table.text, max((len(row[index]) for row in table.rows), default=0)
-        most = _NOTE if words and index else None
-        shown.add_column(
-            heading, justify="left" if words else "right", min_width=None if words else least, max_width=most
-        )
-    for index, row in enumerate(table.rows):
-        colour = COLOURS[table.roles[index]][1] if table.roles else ""
-        cells = [Text(cell, style=colour if not column else "") for column, cell in enumerate(row)]
+        least = None if column.text else max((len(row.cells[index].text) for row in table.rows), default=0)
+        most = widest if column.text and index else None
+        shown.add_column(str(column), justify="left" if column.text else "right", min_width=least, max_width=most)
+    for row in table.rows:
+        colour = COLOURS[row.role][1] if row.role else ""
+        cells = [Text(cell.text, style="" if index else colour) for index, cell in enumerate(row.cells)]
         for cell in cells:
             cell.no_wrap, cell.overflow = True, "ellipsis"
         shown.add_row(*cells)

@@ -1,6 +1,6 @@
-"""The colours of pages and pictures: by role, for a light and a dark page."""
+"""The colours of pages and figures: by role, for a light and a dark page."""
 
-# Role: (light, dark). Pictures are drawn with the light ones; on a page they become CSS variables of that name, so that
+# Role: (light, dark). Figures are drawn with the light ones; on a page they become CSS variables of that name, so that
 # no light colour may have two roles. Series colours keep their order of lightness under the common colour blindnesses.
 COLOURS: dict[str, tuple[str, str]] = {
     "paper": ("#fdfdfc", "#14171b"),
@@ -17,18 +17,3 @@ COLOURS: dict[str, tuple[str, str]] = {
 
 # What the starts are called wherever a reader meets them.
 LABELS = {"dense": "dense", "base": "base", "ai": "AI", "eoi": "EOI", "sao": "SAO"}
-
-
-def light(role: str) -> str:
-    """Return the colour of a role on white paper."""
-    return COLOURS[role][0]
-
-
-def css_variables(shade: int) -> str:
-    """Return the declarations of all colours, light (0) or dark (1).
-
-    Example:
-        >>> css_variables(1).split(";")[0]
-        '--paper: #14171b'
-    """
-    return "; ".join(f"--{role}: {colours[shade]}" for role, colours in COLOURS.items()) + ";"

@@ -4,7 +4,7 @@ import pytest
 
 from lab.paper.rows import row_of
 from orthosparse.lab.experiments import Spectrum, Training
-from orthosparse.lab.paper._book import Book, family
+from orthosparse.lab.paper._rows import RowIndex, family
 
 EXPERIMENT = Training("resnet32", "cifar10", 0.1)
 SHORT = Training("resnet32", "cifar10", 0.1, epochs=20)
@@ -12,9 +12,9 @@ NOTES = {
     (200, "tf32"): "",
     (200, "bf16"): "200 epochs in bf16 instead of tf32",
     (200, "fp32"): "200 epochs in fp32 instead of tf32",
-    (20, "tf32"): "20 epochs instead of 200",
-    (300, "bf16"): "300 epochs in bf16 instead of 200 in tf32",
-    (20, "bf16"): "20 epochs in bf16 instead of 200 in tf32",
+    (20, "tf32"): "20 of 200 epochs",
+    (300, "bf16"): "300 epochs instead of 200 in bf16 instead of tf32",
+    (20, "bf16"): "20 of 200 epochs in bf16 instead of tf32",
 }
 
 
@@ -26,26 +26,28 @@ def trained(scheme="eoi", epochs=200, precision="tf32", seed=1, accuracy=0.5, **
 
 def test_accuracies_are_percent_in_the_order_of_seeds():
     rows = [row_of(EXPERIMENT, 2, test_accuracy=0.9), row_of(EXPERIMENT, 1, test_accuracy=0.8)]
-    measured = Book(rows).accuracy(EXPERIMENT)
+    measured = RowIndex(rows).accuracy(EXPERIMENT)
     assert measured.values == pytest.approx([80, 90])
     assert measured.note == ""
 
 
 def test_shorter_runs_stand_in_and_are_named():
     rows = [row_of(SHORT, test_accuracy=0.7), row_of(Training("resnet32", "cifar10", 0.1, epochs=5), test_accuracy=0.1)]
-    measured = Book(rows).accuracy(EXPERIMENT)
+    measured = RowIndex(rows).accuracy(EXPERIMENT)
     assert measured.values == pytest.approx([70])
-    assert measured.note == "20 epochs instead of 200"
+    assert measured.note == "20 of 200 epochs"
 
 
 def test_the_recipes_own_number_of_epochs_may_be_given():
-    measured = Book([row_of(Training("resnet32", "cifar10", 0.1, epochs=200), test_accuracy=0.7)]).accuracy(EXPERIMENT)
+    measured = RowIndex([row_of(Training("resnet32", "cifar10", 0.1, epochs=200), test_accuracy=0.7)]).accuracy(
+        EXPERIMENT
+    )
     assert (len(measured.values), measured.note) == (1, "")
 
 
 def test_the_right_number_of_epochs_comes_first():
     rows = [row_of(SHORT, test_accuracy=0.7), row_of(EXPERIMENT, test_accuracy=0.9)]
-    assert Book(rows).accuracy(EXPERIMENT).values == pytest.approx([90])
+    assert RowIndex(rows).accuracy(EXPERIMENT).values == pytest.approx([90])
 
 
 def test_in_a_comparison_all_have_the_epochs_that_most_of_them_have():
@@ -55,36 +57,36 @@ def test_in_a_comparison_all_have_the_epochs_that_most_of_them_have():
         for epochs in (None, 20)
     )
     rows = [row_of(asked[0], test_accuracy=0.9), row_of(asked[2], test_accuracy=0.95)]
-    book = Book(rows).level(asked)
-    assert [book.accuracy(each).note for each in asked] == ["", "", ""]
+    index = RowIndex(rows).comparing(asked)
+    assert [index.accuracy(each).note for each in asked] == ["", "", ""]
     rows += [row_of(each, test_accuracy=0.5) for each in short[:2]]
-    book = Book(rows).level(asked)  # two of each: the longer ones, and one that cannot be compared
-    assert [book.accuracy(each).short for each in asked] == ["", "20 epochs instead of 200", ""]
+    index = RowIndex(rows).comparing(asked)  # two of each: the longer ones, and one that cannot be compared
+    assert [index.accuracy(each).setting for each in asked] == ["", "20 of 200 epochs", ""]
     rows += [row_of(short[2], test_accuracy=0.6)]
-    book = Book(rows).level(asked)
-    assert [book.accuracy(each).values for each in asked] == [[50.0], [50.0], [60.0]]
-    assert book.accuracy(asked[2]).note == "20 epochs instead of 200; 95.00 after 200"
-    assert book.accuracy(asked[1]).note == "20 epochs instead of 200"
-    assert Book(rows).accuracy(asked[2]).values == [95.0]
+    index = RowIndex(rows).comparing(asked)
+    assert [index.accuracy(each).values for each in asked] == [[50.0], [50.0], [60.0]]
+    assert index.accuracy(asked[2]).note == "20 of 200 epochs; 95.00 after 200"
+    assert index.accuracy(asked[1]).note == "20 of 200 epochs"
+    assert RowIndex(rows).accuracy(asked[2]).values == [95.0]
 
 
 def test_other_experiments_are_no_stand_in():
     others = [Training("resnet32", "cifar10", 0.05), Training("resnet32", "cifar10", 0.1, lr=0.01, epochs=20)]
     others.append(Training("resnet32", "cifar10", 0.1, scheme="base"))
-    book = Book([row_of(other, test_accuracy=0.5) for other in others])
-    assert book.accuracy(EXPERIMENT).values == []
+    index = RowIndex([row_of(other, test_accuracy=0.5) for other in others])
+    assert index.accuracy(EXPERIMENT).values == []
 
 
 def test_diverged_runs_are_counted_and_have_no_accuracy():
     rows = [row_of(EXPERIMENT, 1, diverged=True), row_of(EXPERIMENT, 2, test_accuracy=0.9, diverged=False)]
-    measured = Book(rows).accuracy(EXPERIMENT)
+    measured = RowIndex(rows).accuracy(EXPERIMENT)
     assert measured.values == pytest.approx([90])
     assert measured.note == "1 of 2 diverged"
 
 
 def test_curves_are_averaged_as_far_as_all_go():
     rows = [row_of(EXPERIMENT, seed, curves={"loss": ys}) for seed, ys in ((1, [1.0, 3.0, 5.0]), (2, [3.0, None]))]
-    assert Book(rows).curve(EXPERIMENT, "loss") == [2.0, None]
+    assert RowIndex(rows).curve(EXPERIMENT, "loss") == [2.0, None]
 
 
 def test_only_trainings_have_families():
@@ -97,13 +99,13 @@ def test_only_trainings_have_families():
 def test_of_all_ways_the_one_asked_for_is_taken_then_right_epochs_then_the_right_precision_then_most_epochs():
     left = list(NOTES)  # in this order; both of 200 epochs in another precision are as good
     while left:
-        measured = Book([trained(epochs=epochs, precision=precision) for epochs, precision in left]).accuracy(
+        measured = RowIndex([trained(epochs=epochs, precision=precision) for epochs, precision in left]).accuracy(
             EXPERIMENT
         )
         way = (measured.rows[0]["fields"]["epochs"], measured.rows[0]["fields"]["precision"])
         best = left[:2] if left[0] == (200, "bf16") else left[:1]
         assert way in best
-        assert measured.note == measured.short == NOTES[way]
+        assert measured.note == measured.setting == NOTES[way]
         assert len(measured.values) == 1
         left.remove(way)
 
@@ -111,16 +113,16 @@ def test_of_all_ways_the_one_asked_for_is_taken_then_right_epochs_then_the_right
 def test_what_an_experiment_asks_for_need_not_be_the_recipes():
     asked = Training("resnet32", "cifar10", 0.1, precision="bf16")
     rows = [trained(precision="bf16", accuracy=0.6), trained(accuracy=0.7)]
-    measured = Book(rows).accuracy(asked)
+    measured = RowIndex(rows).accuracy(asked)
     assert (measured.values, measured.note) == ([60.0], "")
-    assert Book(rows[1:]).accuracy(asked).note == "200 epochs in tf32 instead of bf16"
+    assert RowIndex(rows[1:]).accuracy(asked).note == "200 epochs in tf32 instead of bf16"
 
 
-@pytest.mark.parametrize("levelled", [False, True])
-def test_two_precisions_of_one_seed_are_never_two_seeds(levelled):
+@pytest.mark.parametrize("compared", [False, True])
+def test_two_precisions_of_one_seed_are_never_two_seeds(compared):
     rows = [trained(precision=name, seed=seed, accuracy=0.5) for name in ("tf32", "bf16", "fp32") for seed in (1, 2)]
-    book = Book(rows).level([EXPERIMENT]) if levelled else Book(rows)
-    measured = book.accuracy(EXPERIMENT)
+    index = RowIndex(rows).comparing([EXPERIMENT]) if compared else RowIndex(rows)
+    measured = index.accuracy(EXPERIMENT)
     assert [row["seed"] for row in measured.rows] == [1, 2]
     assert {row["fields"]["precision"] for row in measured.rows} == {"tf32"}
 
@@ -128,7 +130,7 @@ def test_two_precisions_of_one_seed_are_never_two_seeds(levelled):
 def test_a_row_that_spells_out_its_recipe_is_no_second_seed():
     spelled = Training("resnet32", "cifar10", 0.1, epochs=200, precision="tf32")
     rows = [row_of(spelled, seed, test_accuracy=0.7) for seed in (1, 2)]
-    measured = Book([*rows, trained(accuracy=0.9)]).accuracy(EXPERIMENT)
+    measured = RowIndex([*rows, trained(accuracy=0.9)]).accuracy(EXPERIMENT)
     assert measured.values == pytest.approx([90, 70])
     assert measured.note == ""
 
@@ -137,54 +139,54 @@ def test_in_a_comparison_all_have_the_precision_that_most_of_them_have():
     asked = [Training("resnet32", "cifar10", 0.1, scheme=scheme) for scheme in ("base", "ai", "eoi")]
     rows = [trained("base", accuracy=0.9), trained("eoi", accuracy=0.95)]
     rows += [trained(scheme, precision="bf16", accuracy=0.8) for scheme in ("base", "ai")]
-    book = Book(rows).level(asked)  # two of each: the precision asked for, and one that cannot be compared
-    assert [book.accuracy(each).short for each in asked] == ["", NOTES[200, "bf16"], ""]
-    assert [book.is_level(each) for each in asked] == [True, False, True]
-    assert [book.named("it", each) for each in asked] == ["it", "it (200 epochs in bf16)", "it"]
+    index = RowIndex(rows).comparing(asked)  # two of each: the precision asked for, and one that cannot be compared
+    assert [index.accuracy(each).setting for each in asked] == ["", NOTES[200, "bf16"], ""]
+    assert [index.is_comparable(each) for each in asked] == [True, False, True]
+    assert [index.label("it", each) for each in asked] == ["it", "it (200 epochs in bf16)", "it"]
     rows += [trained("eoi", precision="bf16", accuracy=0.7)]
-    book = Book(rows).level(asked)
-    assert [book.accuracy(each).values for each in asked] == [[80.0], [80.0], [70.0]]
-    assert book.accuracy(asked[2]).note == "200 epochs in bf16 instead of tf32; 95.00 in tf32"
-    assert book.accuracy(asked[1]).note == "200 epochs in bf16 instead of tf32"
-    assert [book.named("it", each) for each in asked] == ["it"] * 3
-    assert Book(rows).accuracy(asked[2]).values == [95.0]
+    index = RowIndex(rows).comparing(asked)
+    assert [index.accuracy(each).values for each in asked] == [[80.0], [80.0], [70.0]]
+    assert index.accuracy(asked[2]).note == "200 epochs in bf16 instead of tf32; 95.00 in tf32"
+    assert index.accuracy(asked[1]).note == "200 epochs in bf16 instead of tf32"
+    assert [index.label("it", each) for each in asked] == ["it"] * 3
+    assert RowIndex(rows).accuracy(asked[2]).values == [95.0]
 
 
 def test_more_epochs_count_before_the_precision_asked_for():
     rows = [trained(scheme, 20) for scheme in ("base", "eoi")]
     rows += [trained(scheme, 30, "bf16", accuracy=0.6) for scheme in ("base", "eoi")]
     asked = [Training("resnet32", "cifar10", 0.1, scheme=scheme) for scheme in ("base", "eoi")]
-    book = Book(rows).level(asked)
-    assert {book.accuracy(each).note for each in asked} == {"30 epochs in bf16 instead of 200 in tf32"}
-    book = Book([*rows, trained("eoi", accuracy=0.9)]).level(asked)
-    assert book.accuracy(asked[1]).note == "30 epochs in bf16 instead of 200 in tf32; 90.00 after 200 in tf32"
+    index = RowIndex(rows).comparing(asked)
+    assert {index.accuracy(each).note for each in asked} == {"30 of 200 epochs in bf16 instead of tf32"}
+    index = RowIndex([*rows, trained("eoi", accuracy=0.9)]).comparing(asked)
+    assert index.accuracy(asked[1]).note == "30 of 200 epochs in bf16 instead of tf32; 90.00 after 200 in tf32"
 
 
 def test_of_equal_lengths_the_precision_asked_for_counts():
     rows = [trained(scheme, precision=name) for scheme in ("base", "eoi") for name in ("bf16", "fp32", "fp64", "tf32")]
     for name in ("bf16", "fp32", "fp64", "tf32"):
         asked = [Training("resnet32", "cifar10", 0.1, scheme=scheme, precision=name) for scheme in ("base", "eoi")]
-        book = Book(rows).level(asked)
-        assert [book.rows(each)[0][0]["fields"]["precision"] for each in asked] == [name, name]
-        assert {book.accuracy(each).note for each in asked} == {""}
+        index = RowIndex(rows).comparing(asked)
+        assert [index.rows(each)[0][0]["fields"]["precision"] for each in asked] == [name, name]
+        assert {index.accuracy(each).note for each in asked} == {""}
 
 
 def test_a_second_comparison_forgets_the_first():
     schemes = ("base", "ai", "eoi", "sao")
     base, ai, eoi, sao = (Training("resnet32", "cifar10", 0.1, scheme=scheme) for scheme in schemes)
     rows = [trained("base", 20), trained("base", precision="bf16"), trained("ai", 20), trained("eoi"), trained("sao")]
-    book = Book(rows).level([base, ai])
-    assert book.accuracy(base).short == NOTES[20, "tf32"]
-    assert book.level([eoi, sao]).accuracy(base).short == NOTES[20, "tf32"]
-    again = book.level([base, eoi, sao])  # as which it was not trained
-    assert again.accuracy(base).short == NOTES[200, "bf16"]
-    assert not again.is_level(base)
+    index = RowIndex(rows).comparing([base, ai])
+    assert index.accuracy(base).setting == NOTES[20, "tf32"]
+    assert index.comparing([eoi, sao]).accuracy(base).setting == NOTES[20, "tf32"]
+    again = index.comparing([base, eoi, sao])  # as which it was not trained
+    assert again.accuracy(base).setting == NOTES[200, "bf16"]
+    assert not again.is_comparable(base)
 
 
 def test_curves_of_two_precisions_are_not_averaged():
     rows = [trained(curves={"loss": [1.0, 3.0]}), trained(precision="bf16", curves={"loss": [9.0, 9.0]})]
-    assert Book(rows).curve(EXPERIMENT, "loss") == [1.0, 3.0]
+    assert RowIndex(rows).curve(EXPERIMENT, "loss") == [1.0, 3.0]
 
 
 def test_a_label_without_rows_is_itself():
-    assert Book(()).named("it", EXPERIMENT) == "it"
+    assert RowIndex(()).label("it", EXPERIMENT) == "it"

@@ -1,38 +1,46 @@
-"""What an item shows: tables with the paper beside us, curves, pictures and notes, before any format is chosen."""
+"""What an item shows, as plain data: tables with the paper's numbers beside ours, figures, pictures and notes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# Mean and deviation; None where one number is all there is.
+from orthosparse.lab.rendering.contents import Figure, Picture
+
+# Mean and standard deviation; None where one number is all there is.
 Number = tuple[float, float | None]
+# The keys of a line and a column, which name a cell.
+Place = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """Our values of one cell, a value for each seed.
 
     Attributes:
         note: what sets these runs apart from the paper's, such as fewer epochs or another precision.
         rows: where they come from, if each has a row of its own.
-        short: the part of the note that says how they were trained otherwise: only runs that have the same one are
-            compared.
+        setting: the part of the note that says how they were trained differently; only runs with the same one are
+            compared with each other.
+        whole: whether they trained for the epochs that were asked for.
     """
 
     values: Sequence[float] = ()
     note: str = ""
     rows: Sequence[dict[str, Any]] = ()
-    short: str = ""
+    setting: str = ""
+    whole: bool = True
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: the paper's number, ours and what tells them apart.
+    """One cell: the paper's number, ours, and their difference.
 
     Attributes:
         exists: False where there is no such combination.
-        paper_mark, our_mark: ``block`` for the best of its block, ``column`` for the best sparse one of its column too.
-        short: see `Measured`.
+        paper_mark, our_mark: ``block`` for the best of its block, ``column`` for the best sparse one of its column.
+        setting, whole: see `Measurement`.
+        difference: ours less the paper's; None where one of them is missing, or ours trained for other epochs.
+        error: the standard error of the difference; None where neither side states a deviation.
     """
 
     paper: Number | None = None
@@ -43,12 +51,10 @@ class Cell:
     paper_mark: str = ""
     our_mark: str = ""
     rows: Sequence[dict[str, Any]] = ()
-    short: str = ""
-
-    @property
-    def difference(self) -> float | None:
-        """Ours less the paper's."""
-        return None if self.paper is None or self.ours is None else self.ours[0] - self.paper[0]
+    setting: str = ""
+    whole: bool = True
+    difference: float | None = None
+    error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,53 +96,6 @@ class Table:
     digits: int = 2
     compared: bool = True
     caption: str = ""
-
-
-@dataclass(frozen=True)
-class Series:
-    """A curve of a figure, or points alone.
-
-    Attributes:
-        role: a colour of the theme.
-        method: as of a `Line`.
-        points: ``full`` or ``hollow`` for points that no curve joins.
-        deviations: of the values, where they are means.
-    """
-
-    label: str
-    xs: Sequence[float]
-    ys: Sequence[float | None]
-    role: str = "ink"
-    dash: str = ""
-    method: str = ""
-    points: str = ""
-    deviations: Sequence[float | None] = ()
-
-
-@dataclass(frozen=True)
-class Figure:
-    """Curves over common axes; `names` are what stands at 0, 1, 2 ... of the one below, where that has no numbers."""
-
-    title: str
-    x: str
-    y: str
-    series: tuple[Series, ...]
-    log_x: bool = False
-    log_y: bool = False
-    top: float | None = None
-    caption: str = ""
-    model: str = ""
-    names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A matrix entry by entry: 0 is empty, 1 active, 2 active with a weight of zero."""
-
-    title: str
-    entries: tuple[tuple[int, ...], ...]
-    caption: str = ""
-    every: int = 0  # a rule after so many entries, between the kernels of a convolution
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,177 @@
+"""Rows by experiment: those trained as it asks, or those that differ from it in epochs or precision alone."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.paper._contents import Measurement, Place
+
+Row = dict[str, Any]
+
+
+class Setting(NamedTuple):
+    """How a network was trained, in what rows of one experiment may differ; what is no training has one setting."""
+
+    epochs: int = 0
+    precision: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.epochs} epoch{'s' * (self.epochs != 1)} in {self.precision}"
+
+
+def setting_of(fields: Mapping[str, Any]) -> Setting:
+    """Return the setting that an experiment, described, or the fields of a row have.
+
+    Example:
+        >>> setting_of({"model": "mlp", "epochs": 20, "precision": "tf32"})
+        Setting(epochs=20, precision='tf32')
+    """
+    return Setting(fields.get("epochs") or 0, fields.get("precision") or "")
+
+
+def family(key: str) -> str:
+    """Return a key without its setting: trainings of one experiment, shorter or in another precision, share it.
+
+    Example:
+        >>> family('{"epochs":20,"kind":"training","model":"mlp","precision":"bf16"}')
+        '{"kind":"training","model":"mlp"}'
+    """
+    fields = json.loads(key)
+    if fields.get("kind") == "training":
+        for name in Setting._fields:
+            fields.pop(name, None)
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+class RowIndex:
+    """Finds the rows of an experiment."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows: dict[str, dict[Setting, list[Row]]] = defaultdict(lambda: defaultdict(list))
+        self._common: dict[str, Setting] = {}
+        # Two rows of one setting and one seed are one seed, even if one spells out the recipe's own values.
+        for row in sorted(rows, key=lambda row: (row["seed"], len(row["key"]))):
+            same = self._rows[family(row["key"])][setting_of(row["fields"])]
+            if not same or same[-1]["seed"] != row["seed"]:
+                same.append(row)
+
+    def comparing(self, experiments: Iterable[Experiment | None]) -> "RowIndex":
+        """Return an index for the comparison of these experiments.
+
+        Those that have rows of the most common setting show these, even where they have rows of more epochs: a
+        comparison of a short training with a long one says nothing, and one of two precisions says little. Of equally
+        many the longer one counts, then the precision that the experiments ask for.
+        """
+        asked = {family(each.key()): _asked(each) for each in experiments if each is not None}
+        families = asked.keys() & self._rows.keys()
+        counts = Counter(setting for name in families for setting in self._rows[name])
+        wanted = Counter(asked[name].precision for name in families)
+        other = RowIndex(())
+        other._rows = self._rows
+        other._common = {name: self._common[name] for name in self._common.keys() - families}
+        if counts:
+            most = max(counts, key=lambda found: (counts[found], found.epochs, wanted[found.precision], found))
+            other._common |= {name: most for name in families if most in self._rows[name]}
+        return other
+
+    def rows(self, experiment: Experiment) -> tuple[list[Row], str]:
+        """Return the rows of an experiment and a note that says how they differ from it, if they do.
+
+        Where none is as asked, those of the right number of epochs come first, then those of the right precision, then
+        those with the most epochs.
+        """
+        settings, asked = self._rows.get(family(experiment.key())), _asked(experiment)
+        if not settings:
+            return [], ""
+        nearest = max(
+            settings, key=lambda found: (found.epochs == asked.epochs, found.precision == asked.precision, found)
+        )
+        taken = self._common.get(family(experiment.key()), nearest)
+        return settings[taken], _note(taken, asked)
+
+    def is_comparable(self, experiment: Experiment) -> bool:
+        """Return whether the rows of an experiment were trained as most of those that it is compared with."""
+        return family(experiment.key()) in self._common
+
+    def label(self, label: str, experiment: Experiment) -> str:
+        """Return the label of a curve, which says how it was trained if most others beside it were not so."""
+        rows = self.rows(experiment)[0]
+        return label if not rows or self.is_comparable(experiment) else f"{label} ({setting_of(rows[0]['fields'])})"
+
+    def measured(self, experiment: Experiment | None, metric: str, *, scale: float = 1.0) -> Measurement | None:
+        """Return a metric of every seed; runs without it (diverged) are counted in the note."""
+        if experiment is None:
+            return None
+        rows, note = self.rows(experiment)
+        found = [row["metrics"].get(metric) for row in rows]
+        kept = [scale * number for number in found if number is not None]
+        lost = len(found) - len(kept)
+        notes = [note] * bool(note) + [f"{lost} of {len(found)} diverged"] * bool(lost)
+        whole = not rows or setting_of(rows[0]["fields"]).epochs == _asked(experiment).epochs
+        return Measurement(kept, "; ".join(notes), rows, note, whole)
+
+    def accuracy(self, experiment: Experiment | None) -> Measurement | None:
+        """Return the test accuracies, in percent; the note has those of the setting asked for, if another is shown.
+
+        `comparing` is one reason for that.
+        """
+        measured = self.measured(experiment, "test_accuracy", scale=100)
+        if experiment is None or measured is None or not measured.setting:
+            return measured
+        asked = _asked(experiment)
+        exact = self._rows.get(family(experiment.key()), {}).get(asked, [])
+        full = [100 * row["metrics"]["test_accuracy"] for row in exact if "test_accuracy" in row["metrics"]]
+        if not full:
+            return measured
+        shown = setting_of(measured.rows[0]["fields"])
+        apart = [f"after {asked.epochs}"] * (shown.epochs != asked.epochs)
+        apart += [f"in {asked.precision}"] * (shown.precision != asked.precision)
+        return replace(measured, note=f"{measured.note}; {fmean(full):.2f} {' '.join(apart)}")
+
+    def accuracies(self, experiments: Mapping[Place, Experiment | None]) -> dict[Place, Measurement | None]:
+        """Return the test accuracies of the cells of a table, each column trained in one setting if possible."""
+        columns: dict[str, list[Experiment | None]] = defaultdict(list)
+        for (_, column), experiment in experiments.items():
+            columns[column].append(experiment)
+        indices = {column: self.comparing(found) for column, found in columns.items()}
+        return {place: indices[place[1]].accuracy(experiment) for place, experiment in experiments.items()}
+
+    def curve(self, experiment: Experiment, name: str) -> list[float | None]:
+        """Return a curve, averaged over the seeds point by point as far as all of them go."""
+        curves = [row["curves"][name] for row in self.rows(experiment)[0] if row["curves"].get(name)]
+        return [_mean(points) for points in zip(*curves, strict=False)]
+
+
+def _asked(experiment: Experiment) -> Setting:
+    return setting_of(experiment.described())
+
+
+def _note(taken: Setting, asked: Setting) -> str:
+    """Return in what one setting differs from another.
+
+    Example:
+        >>> _note(Setting(8, "bf16"), Setting(100, "bf16")), _note(Setting(20, "bf16"), Setting(200, "tf32"))
+        ('8 of 100 epochs', '20 of 200 epochs in bf16 instead of tf32')
+        >>> _note(Setting(300, "bf16"), Setting(200, "bf16")), _note(Setting(200, "bf16"), Setting(200, "tf32"))
+        ('300 epochs instead of 200', '200 epochs in bf16 instead of tf32')
+    """
+    if taken == asked:
+        return ""
+    if taken.epochs > asked.epochs:
+        length = f"{taken.epochs} epochs instead of {asked.epochs}"
+    else:
+        length = (
+            f"{taken.epochs} epochs" if taken.epochs == asked.epochs else f"{taken.epochs} of {asked.epochs} epochs"
+        )
+    return (
+        length if taken.precision == asked.precision else f"{length} in {taken.precision} instead of {asked.precision}"
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    kept = [value for value in values if value is not None]
+    return fmean(kept) if len(kept) == len(values) else None

@@ -1,0 +1,63 @@
+"""How sure a number is: means with deviations, and differences with their standard errors."""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from orthosparse.lab.paper._contents import Number
+
+PAPER_SEEDS = 5  # runs behind a number of the paper, which states their standard deviation
+
+
+class Difference(NamedTuple):
+    """A difference of two means and its standard error; None where no deviation is known."""
+
+    value: float
+    error: float | None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the difference is more than two standard errors."""
+        return self.error is not None and abs(self.value) > 2 * self.error
+
+
+def summary(values: Sequence[float]) -> Number | None:
+    """Return mean and sample standard deviation; one value has no deviation, no value no mean.
+
+    Example:
+        >>> summary([1.0, 3.0]), summary([1.0]), summary([])
+        ((2.0, 1.4142135623730951), (1.0, None), None)
+    """
+    if not values:
+        return None
+    return fmean(values), stdev(values) if len(values) > 1 else None
+
+
+def to_paper(ours: Number, seeds: int, paper: Number) -> Difference:
+    """Return ours less the paper's, two independent means.
+
+    Of a single run of ours the deviation is not known; the paper's stands in for it.
+
+    Example:
+        >>> to_paper((90.0, 0.3), 3, (89.0, 0.5))
+        Difference(value=1.0, error=0.2828427124746190...)
+    """
+    spread = ours[1] if ours[1] is not None else paper[1]
+    if spread is None:
+        return Difference(ours[0] - paper[0], None)
+    return Difference(ours[0] - paper[0], math.sqrt(spread**2 / seeds + (paper[1] or 0.0) ** 2 / PAPER_SEEDS))
+
+
+def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Difference | None:
+    """Return the mean of one less the other over the seeds that both have; the error is that of the differences.
+
+    Example:
+        >>> paired({1: 3.0, 2: 5.0}, {1: 1.0, 2: 1.0, 3: 9.0})
+        Difference(value=3.0, error=1.0)
+    """
+    found = summary([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
+    if found is None:
+        return None
+    count = len(one.keys() & other.keys())
+    return Difference(found[0], None if found[1] is None else found[1] / math.sqrt(count))
