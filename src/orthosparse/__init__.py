@@ -18,15 +18,20 @@ if TYPE_CHECKING:  # what editors and type checkers see
         replace_masks,
     )
     from orthosparse.masks import densities_of, overlap
+    from orthosparse.modules import BlockConv1x1, BlockLinear, SparseConv1x1, SparseLinear
     from orthosparse.report import Report
     from orthosparse.schemes import SCHEMES
 
 __all__ = [
     "DISTRIBUTIONS",
     "SCHEMES",
+    "BlockConv1x1",
+    "BlockLinear",
     "Layer",
     "Report",
     "Rewirer",
+    "SparseConv1x1",
+    "SparseLinear",
     "bake",
     "densities_of",
     "export_prune_masks",
@@ -47,9 +52,13 @@ __all__ = [
 _HOMES = {
     "DISTRIBUTIONS": "distributions",
     "SCHEMES": "schemes",
+    "BlockConv1x1": "modules",
+    "BlockLinear": "modules",
     "Layer": "layers",
     "Report": "report",
     "Rewirer": "dynamic",
+    "SparseConv1x1": "modules",
+    "SparseLinear": "modules",
     "bake": "masking",
     "densities_of": "masks",
     "export_prune_masks": "masking",

@@ -4,23 +4,29 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
+
+import torch
 
 
 def in_turn(
-    calls: Mapping[str, Callable[[], Any]], *, rounds: int = 9, block: float = 0.003
+    calls: Mapping[str, Callable[[], Any]],
+    *,
+    rounds: int = 9,
+    block: float = 0.003,
+    clock: Callable[[], float] = perf_counter,
 ) -> dict[str, tuple[float, float]]:
     """Return seconds a call and the ratio to the first call's, for each of `calls`.
 
     In every round each call is repeated for about `block` seconds, one after the other, so that all of them meet the
     machine in the same moods; the shortest round counts, which the fewest other programs have disturbed.
     """
-    repeats = {name: max(1, int(block / _seconds(call, 1))) for name, call in calls.items()}
+    repeats = {name: max(1, int(block / _seconds(call, 1, clock))) for name, call in calls.items()}
     times = dict.fromkeys(calls, math.inf)
     for _ in range(rounds):
         for name, call in calls.items():
-            times[name] = min(times[name], _seconds(call, repeats[name]))
+            times[name] = min(times[name], _seconds(call, repeats[name], clock))
     base = times[next(iter(calls))]
     return {name: (taken, taken / base) for name, taken in times.items()}
 
@@ -28,6 +34,48 @@ def in_turn(
 def shortest(call: Callable[[], Any], rounds: int, *, clock: Callable[[], float] = perf_counter) -> float:
     """Return the shortest time of a call, in seconds of `clock`."""
     return min(_seconds(call, 1, clock) for _ in range(rounds))
+
+
+def milliseconds(
+    calls: Mapping[str, Callable[[], Any]], device: torch.device, *, rounds: int = 7, block: float = 0.02
+) -> dict[str, float]:
+    """Return milliseconds a call, of calls taken in turn as by `in_turn`.
+
+    On a GPU by its own clock; on a CPU of the time of this thread, which other programs on the machine do not add to.
+    """
+    if device.type != "cuda":
+        taken = in_turn(calls, rounds=rounds, block=block, clock=thread_time)
+        return {name: 1e3 * seconds for name, (seconds, _) in taken.items()}
+    repeats = {name: max(1, int(1e3 * block / _on_gpu(call, 1))) for name, call in calls.items()}
+    times = dict.fromkeys(calls, math.inf)
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name] = min(times[name], _on_gpu(call, repeats[name]))
+    return times
+
+
+def captured(call: Callable[[], Any]) -> Callable[[], None]:
+    """Return a call that replays a CUDA graph of `call`, which has run before."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def _on_gpu(call: Callable[[], Any], repeats: int) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(repeats):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) / repeats
 
 
 def fresh(code: str) -> list[float]:

@@ -8,6 +8,7 @@ from importlib.resources import files
 TABLES = {
     "activation": ("lab/models/_activations.py", "ACTIVATIONS"),
     "check": ("lab/bench/sampler.py", "CHECKS"),
+    "compact_check": ("lab/bench/compact.py", "CHECKS"),
     "data": ("lab/data/__init__.py", "DATA"),
     "dense_init": ("lab/models/dense.py", "DENSE_INITS"),
     "distribution": ("distributions/__init__.py", "DISTRIBUTIONS"),

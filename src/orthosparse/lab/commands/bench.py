@@ -11,9 +11,10 @@ from orthosparse.lab.commands._options import Device, Json, group, print_json
 
 _ROWS = "A file for the rows, one JSON object a line."
 bench = group(
-    "Measure the library on this machine: the sampler, and training.",
+    "Measure the library on this machine: the sampler, training, and layers of active weights alone.",
     "orthosparse bench sampler --quick",
     "orthosparse bench training --root data --json",
+    "orthosparse bench compact --out rows.jsonl",
 )
 
 
@@ -83,6 +84,45 @@ def training(
     if not json:
         typer.echo(titled(setting, rows))
     _keep(rows, out, json)
+
+
+@bench.command()
+def compact(
+    checks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="CHECK",
+            help="Any of blocks, break_even, others (on a GPU); entries, entries_break_even, training_step (CPU).",
+            autocompletion=completing("compact_check"),
+        ),
+    ] = None,
+    device: Device = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="One small case of each, a few seconds.")] = False,
+    out: Annotated[Path | None, typer.Option(help=_ROWS)] = None,
+    json: Json = False,
+) -> None:
+    """Measure how much faster layers are that hold only their active weights.
+
+    Blocks on a GPU against dense products and other people's kernels, single entries on one thread of the CPU, and the
+    density at which each breaks even. Every ratio is of times of the same run.
+
+    \b
+    Examples:
+      orthosparse bench compact
+      orthosparse bench compact entries training_step --json
+    """
+    from dataclasses import asdict
+
+    from orthosparse.lab.bench.compact import CHECKS, show
+    from orthosparse.lab.provenance import provenance
+    from orthosparse.lab.training.devices import launch
+
+    unknown = [check for check in checks or () if check not in CHECKS]
+    if unknown:
+        raise ValueError(f"checks: expected any of {', '.join(CHECKS)}; got {', '.join(unknown)}")
+    where = launch(device=device).device
+    rows = show(checks or tuple(CHECKS), device=where, quick=quick, tell=partial(typer.echo, err=json))
+    _keep([{**asdict(row), "verdict": row.verdict, **provenance(where)} for row in rows], out, json)
 
 
 def _keep(rows: list[dict[str, Any]], out: Path | None, json: bool) -> None:

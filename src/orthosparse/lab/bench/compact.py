@@ -1,0 +1,75 @@
+"""How much faster layers are that hold only their active weights, against dense and masked ones in the same run."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from orthosparse.lab.bench import compact_blocks, compact_entries
+
+
+@dataclass(frozen=True)
+class Row:
+    """One ratio: how many times as fast the sparse form is, or what share of the memory it takes.
+
+    Attributes:
+        target: what the ratio has to be, at least, or, of memory, at most; None where nothing is promised.
+        detail: the times behind it, and what else is worth saying.
+    """
+
+    check: str
+    case: str
+    ratio: float
+    target: float | None
+    detail: str = ""
+    at_most: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """``ok`` or ``MISSED``, or nothing where nothing is promised."""
+        if self.target is None:
+            return ""
+        kept = self.ratio <= self.target if self.at_most else self.ratio >= self.target
+        return f"{'<=' if self.at_most else '>='} {self.target:g} {'ok' if kept else 'MISSED'}"
+
+
+CHECKS = {
+    "blocks": compact_blocks.against_dense,
+    "break_even": compact_blocks.break_even,
+    "others": compact_blocks.against_others,
+    "entries": compact_entries.against_dense,
+    "entries_break_even": compact_entries.break_even,
+    "training_step": compact_entries.training_step,
+}
+
+
+def run(checks: Sequence[str] = tuple(CHECKS), *, device: torch.device, quick: bool = False) -> Iterator[Row]:
+    """Yield the rows of the named checks: those of blocks on a GPU, those of entries on the CPU, on one thread."""
+    for name in checks:
+        check = CHECKS[name]
+        if check.__module__ == compact_blocks.__name__:
+            if device.type == "cuda" or quick:
+                yield from (Row(name, *found) for found in check(device, quick))
+            continue
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield from (Row(name, *found) for found in check(device, quick))
+        finally:
+            torch.set_num_threads(before)
+
+
+def line(row: Row) -> str:
+    """Return a row as a line of the table."""
+    return f"{row.check:19s}{row.case:44s}{row.ratio:8.3f}x {row.verdict:14s}{row.detail}".rstrip()
+
+
+def show(checks: Sequence[str], *, device: torch.device, quick: bool, tell: Callable[[str], None]) -> list[Row]:
+    """Tell the rows of the checks as they are measured, and return them."""
+    if device.type != "cuda" and not quick:
+        tell("No GPU: the rows of blocks are missing.")
+    taken = []
+    for row in run(checks, device=device, quick=quick):
+        tell(line(row))
+        taken.append(row)
+    return taken

@@ -1,0 +1,80 @@
+"""Linear layers and 1 x 1 convolutions that hold only the active blocks of their weight."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.modules.compact_module import Compact
+from orthosparse.modules.pointwise import Pointwise
+from orthosparse.operators import SIZES, block_linear, plan_of
+
+
+class BlockLinear(Compact):
+    """A linear layer of active blocks alone: ``values`` is ``[blocks, size, size]``, zero until somebody fills it.
+
+    On a GPU the products are Triton kernels, measured at the first call of each shape (a few seconds); elsewhere, and
+    in float64, they are batched products.
+
+    Args:
+        blocks: how many blocks are active.
+        size: rows and columns of a block: 16, 32, 64 or 128.
+
+    Raises:
+        ValueError: a size that is not one of these or does not divide the features, or too many blocks.
+
+    Example:
+        >>> layer = BlockLinear(64, 32, blocks=3, size=16)
+        >>> layer(torch.ones(5, 64)).shape, layer.values.shape, layer.density
+        (torch.Size([5, 32]), torch.Size([3, 16, 16]), 0.375)
+    """
+
+    plan: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        blocks: int,
+        size: int,
+        *,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if size not in SIZES or in_features % size or out_features % size:
+            raise ValueError(
+                f"size: expected one of {', '.join(map(str, SIZES))} that divides {in_features} and {out_features}; "
+                f"got {size!r}"
+            )
+        super().__init__(in_features, out_features, blocks, size, bias=bias, device=device, dtype=dtype)
+        self.values = nn.Parameter(torch.zeros(blocks, size, size, device=device, dtype=dtype))
+        self.register_buffer("plan", self._plan(), persistent=False)
+
+    @property
+    def weight(self) -> Tensor:
+        """The whole weight, zeros included: computed, differentiable, and not to be assigned to."""
+        whole = self.values.new_zeros(*self.grid, self.unit, self.unit)
+        place = self.rows().long(), self.columns.long()
+        return whole.index_put(place, self.values).transpose(1, 2).reshape(self.weight_shape)
+
+    def gather(self, whole: Tensor) -> Tensor:
+        """Return what a tensor of the weight's shape holds at the active blocks, in the shape of `values`."""
+        blocks = whole.reshape(self.grid[0], self.unit, self.grid[1], self.unit).transpose(1, 2)
+        return blocks[self.rows().long(), self.columns.long()]
+
+    def refresh(self) -> None:
+        """Compute the plan of the products, after `row_starts` and `columns` were written."""
+        plan = self._plan()
+        self.plan = self.plan.copy_(plan) if self.plan.device == plan.device else plan
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias``."""
+        return block_linear(x, self.values, self.bias, self.plan, (self.out_features, self.in_features))
+
+    def _plan(self) -> Tensor:
+        return plan_of(self.rows(), self.columns, grid=self.grid, size=self.unit)
+
+
+class BlockConv1x1(Pointwise, BlockLinear):
+    """A convolution of one tap, in 1 to 3 dimensions, of active blocks alone; as `BlockLinear` over channels."""

@@ -1,0 +1,190 @@
+"""What modules of active weights have in common: where the units lie, how they move, and what a state dict holds.
+
+A unit is what is active or not, an entry or a block. The state dict has ``values``, ``bias`` (if there is one), and two
+int32 buffers that say where the units lie as in a CSR matrix: ``columns`` and ``row_starts``, where each row begins
+among them, both counted in units. What else the products go by is computed from these two.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.operators import starts_of
+
+
+class Compact(nn.Module):
+    """The base of modules that hold only active weights; ``values[k]`` belongs to the k-th unit, row by row.
+
+    Attributes:
+        unit: rows and columns of a unit: 1 for entries.
+        grid: rows and columns of the weight, counted in units.
+    """
+
+    values: nn.Parameter
+    bias: nn.Parameter | None
+    row_starts: Tensor
+    columns: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        units: int,
+        unit: int,
+        *,
+        bias: bool,
+        device: Any,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.unit = in_features, out_features, unit
+        self.grid = out_features // unit, in_features // unit
+        room = self.grid[0] * self.grid[1]
+        if not 0 <= units <= room:
+            raise ValueError(f"units: expected at most {room}, as many as the weight has; got {units}")
+        self.register_parameter(
+            "bias", nn.Parameter(torch.zeros(out_features, device=device, dtype=dtype)) if bias else None
+        )
+        # Evenly spread, until somebody says where.
+        flat = torch.arange(units, device=device) * room // max(units, 1)
+        self.register_buffer("row_starts", torch.zeros(self.grid[0] + 1, dtype=torch.int32, device=device))
+        self.register_buffer("columns", (flat % self.grid[1]).to(torch.int32))
+        self.row_starts.copy_(starts_of(flat // self.grid[1], self.grid[0]))
+
+    @property
+    def units(self) -> int:
+        """How many units are active."""
+        return len(self.columns)
+
+    @property
+    def density(self) -> float:
+        """The fraction of weights that are active."""
+        return self.units / max(1, self.grid[0] * self.grid[1])
+
+    @property
+    def weight(self) -> Tensor:
+        """The whole weight, zeros included: computed, differentiable, and not to be assigned to."""
+        raise NotImplementedError
+
+    @property
+    def active(self) -> Tensor:
+        """Which units are active, a bool tensor of the shape of the grid."""
+        active = torch.zeros(self.grid, dtype=torch.bool, device=self.columns.device)
+        active[self.rows().long(), self.columns.long()] = True
+        return active
+
+    @property
+    def weight_mask(self) -> Tensor:
+        """Which weights are active, a bool tensor of the shape of the weight."""
+        mask = self.active.repeat_interleave(self.unit, 0).repeat_interleave(self.unit, 1)
+        return mask.view(self.weight_shape)
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """The shape of the whole weight."""
+        return self.out_features, self.in_features
+
+    def rows(self) -> Tensor:
+        """Return the row of each unit."""
+        counts = self.row_starts.diff()
+        rows = torch.arange(self.grid[0], dtype=torch.int32, device=counts.device)
+        return rows.repeat_interleave(counts, output_size=self.units)
+
+    def gather(self, whole: Tensor) -> Tensor:
+        """Return what a tensor of the weight's shape holds at the active units, in the shape of `values`."""
+        raise NotImplementedError
+
+    def refresh(self) -> None:
+        """Compute what the products go by, after `row_starts` and `columns` were written."""
+        raise NotImplementedError
+
+    def places(self) -> Tensor:
+        """Return where the units lie: their numbers in the grid, row by row."""
+        return self.rows().long() * self.grid[1] + self.columns
+
+    @torch.no_grad()
+    def move(self, places: Tensor) -> Tensor:
+        """Let other units be active, as many as before, in place; return which unit each of them was, -1 if none.
+
+        What belongs to units, as `values` does, is the caller's to move: `follow` does it.
+
+        Args:
+            places: numbers in the grid, row by row, in rising order.
+
+        Raises:
+            ValueError: another number of units, or numbers that are not in the grid or do not rise.
+        """
+        room, before = self.grid[0] * self.grid[1], self.places()
+        places = places.to(before.device, torch.int64)
+        inside = len(places) == len(before) and bool(((places >= 0) & (places < room)).all())
+        if places.dim() != 1 or not inside or not bool((places.diff() > 0).all()):
+            raise ValueError(f"places: expected {len(before)} rising numbers below {room}; got {places}")
+        self.columns.copy_(places % self.grid[1])
+        self.row_starts.copy_(starts_of(places // self.grid[1], self.grid[0]))
+        self.refresh()
+        if not len(places):
+            return places
+        found = torch.searchsorted(before, places).clamp(max=len(before) - 1)
+        return torch.where(before[found] == places, found, -1)
+
+    def extra_repr(self) -> str:
+        """Return sizes and density."""
+        unit = "" if self.unit == 1 else f", unit={self.unit}"
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, bias={self.bias is not None}, density={self.density:.4g}{unit}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Compact":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, buffer in self._buffers.items():  # Module.type() casts every buffer
+            assert buffer is not None
+            self._buffers[name] = buffer.to(torch.int32)
+        return self
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        errors: list[str] = rest[-1]
+        reason = self._why_not(state.get(f"{prefix}row_starts"), state.get(f"{prefix}columns"))
+        if reason:
+            errors.append(f"{prefix}columns, {prefix}row_starts: {reason}")
+            return
+        super()._load_from_state_dict(state, prefix, *rest)
+        if not self.columns.is_meta:
+            self.refresh()
+
+    def _why_not(self, starts: Tensor | None, columns: Tensor | None) -> str:
+        """Say why loaded indices cannot be this module's; kernels would read past the end of something."""
+        if starts is None and columns is None:
+            return ""  # said of by those who want all keys
+        if starts is None or columns is None:
+            return "expected both"
+        if starts.shape != self.row_starts.shape or columns.shape != self.columns.shape:
+            return (
+                f"expected {len(self.columns)} units in {len(self.row_starts) - 1} rows; "
+                f"got {tuple(columns.shape)} in {len(starts) - 1}"
+            )
+        if starts.is_meta or columns.is_meta:
+            return ""
+        if starts.is_floating_point() or columns.is_floating_point():
+            return f"expected integers; got {starts.dtype}, {columns.dtype}"
+        counts = starts.long().diff()
+        ends = int(starts[0]) == 0 and int(starts[-1]) == len(columns) and bool((counts >= 0).all())
+        if not ends:
+            return f"expected row starts that rise from 0 to {len(columns)}"
+        rows = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
+        inside = bool(((columns >= 0) & (columns < self.grid[1])).all())
+        if not inside or not bool(((rows * self.grid[1] + columns).diff() > 0).all()):
+            return f"expected columns that rise in every row and are below {self.grid[1]}"
+        return ""
+
+
+@torch.no_grad()
+def follow(held: Tensor, source: Tensor, *, start: float = 0.0) -> None:
+    """Move what `held` has of each unit, along its first or (``[1, entries]``) last side, to where the unit has moved.
+
+    Args:
+        source: from `Compact.move`.
+        start: what new units get.
+    """
+    units = held.view(len(source), -1) if held.dim() > 2 else held.view(-1, 1)
+    units.copy_(torch.where(source[:, None] < 0, start, units[source.clamp(min=0)]))

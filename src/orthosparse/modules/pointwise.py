@@ -1,0 +1,50 @@
+"""Convolutions of one tap as linear layers over channels."""
+
+from typing import Any
+
+from torch import Tensor
+
+from orthosparse.modules.compact_module import Compact
+
+
+class Pointwise(Compact):
+    """A convolution of one tap without padding: a linear layer over the channels of every stride-th pixel.
+
+    Results lie channels last in memory, which is free where the inputs do.
+
+    Args:
+        stride: one number for each of the 1 to 3 dimensions of a picture.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *args: Any, stride: tuple[int, ...], **kwargs: Any) -> None:
+        super().__init__(in_channels, out_channels, *args, **kwargs)
+        self.stride = stride
+
+    @property
+    def in_channels(self) -> int:
+        """Channels of the inputs."""
+        return self.in_features
+
+    @property
+    def out_channels(self) -> int:
+        """Channels of the outputs."""
+        return self.out_features
+
+    @property
+    def kernel_size(self) -> tuple[int, ...]:
+        """One tap."""
+        return (1,) * len(self.stride)
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """The shape of the whole weight, as a convolution has it."""
+        return self.out_features, self.in_features, *self.kernel_size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolution of ``[batch, channels, *picture]``, or of ``[channels, *picture]``."""
+        side = -1 - len(self.stride)
+        if max(self.stride) > 1:
+            every: tuple[Any, ...] = (..., *(slice(None, None, step) for step in self.stride))
+            x = x[every]
+        y: Tensor = super().forward(x.movedim(side, -1))
+        return y.movedim(-1, side)

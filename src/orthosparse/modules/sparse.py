@@ -1,0 +1,88 @@
+"""Linear layers and 1 x 1 convolutions that hold only the active entries of their weight, for the CPU."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.modules.compact_module import Compact
+from orthosparse.modules.pointwise import Pointwise
+from orthosparse.operators import csr_linear, csr_tables
+
+_TABLES = ("column_starts", "column_rows", "by_column")
+
+
+class SparseLinear(Compact):
+    """A linear layer of active entries alone: ``values`` is ``[1, entries]``, zero until somebody fills it.
+
+    The products are those of torch's CSR tensors, on the CPU, in float32 and float64; in float32 under autocast.
+
+    Args:
+        entries: how many weights are active.
+
+    Raises:
+        ValueError: more entries than the weight has.
+
+    Example:
+        >>> layer = SparseLinear(8, 4, entries=3)
+        >>> layer(torch.ones(5, 8)).shape, layer.values.shape, layer.weight.shape
+        (torch.Size([5, 4]), torch.Size([1, 3]), torch.Size([4, 8]))
+    """
+
+    column_starts: Tensor
+    column_rows: Tensor
+    by_column: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        entries: int,
+        *,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, out_features, entries, 1, bias=bias, device=device, dtype=dtype)
+        self.values = nn.Parameter(torch.zeros(1, entries, device=device, dtype=dtype))
+        for name, table in zip(_TABLES, self._tables(), strict=True):
+            self.register_buffer(name, table, persistent=False)
+
+    @property
+    def weight(self) -> Tensor:
+        """The whole weight, zeros included: computed, differentiable, and not to be assigned to."""
+        whole = self.values.new_zeros(self.grid)
+        return whole.index_put((self.rows().long(), self.columns.long()), self.values[0]).view(self.weight_shape)
+
+    def gather(self, whole: Tensor) -> Tensor:
+        """Return what a tensor of the weight's shape holds at the active entries, in the shape of `values`."""
+        return whole.reshape(self.grid)[self.rows().long(), self.columns.long()].unsqueeze(0)
+
+    def refresh(self) -> None:
+        """Compute the transposed tables, after `row_starts` and `columns` were written."""
+        for name, table in zip(_TABLES, self._tables(), strict=True):
+            before = self._buffers[name]
+            assert before is not None
+            setattr(self, name, before.copy_(table) if before.device == table.device else table)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias``.
+
+        Raises:
+            RuntimeError: the values are on another device than the CPU, or of another type than float32 and float64.
+        """
+        values = self.values
+        if values.device.type not in ("cpu", "meta") or values.dtype not in (torch.float32, torch.float64):
+            raise RuntimeError(
+                f"{type(self).__name__}: expected float32 or float64 on the CPU, where single entries have a kernel; "
+                f"got {values.dtype} on {values.device} (orthosparse.expand(model) makes it a masked layer)"
+            )
+        tables = self.row_starts, self.columns, self.column_starts, self.column_rows, self.by_column
+        return csr_linear(x, values, self.bias, *tables)
+
+    def _tables(self) -> tuple[Tensor, ...]:
+        return csr_tables(self.rows(), self.columns, self.grid)[2:]
+
+
+class SparseConv1x1(Pointwise, SparseLinear):
+    """A convolution of one tap, in 1 to 3 dimensions, of active entries alone; as `SparseLinear` over channels."""

@@ -1,0 +1,101 @@
+"""Products with block-sparse matrices, as operators of torch: differentiable, compiled, exported.
+
+A weight ``[outputs, inputs]`` is held as its active blocks ``[blocks, size, size]``, row by row of the grid of blocks,
+and a plan that says where they lie. On a GPU the operators launch Triton kernels in bfloat16, float16 and float32;
+elsewhere, and in float64, they are torch's batched products.
+"""
+
+import os
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orthosparse.operators import block_batched, block_launches
+from orthosparse.operators.block_plan import GROUPS
+from orthosparse.operators.block_plan import plan_of as plan_of
+from orthosparse.operators.registration import Kind, check_factors, matrix, register
+
+SIZES = tuple(GROUPS)
+_KERNEL_TYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def block_linear(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Return ``x @ weight.T + bias`` for a block-sparse weight of a shape; like ``F.linear`` under autocast.
+
+    Args:
+        x: ``[..., inputs]``.
+        values: the active blocks, in the order of the plan.
+        plan: where they lie, from `plan_of`.
+        shape: (outputs, inputs) of the whole weight.
+    """
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(kind)
+        x, values, bias = x.to(dtype), values.to(dtype), None if bias is None else bias.to(dtype)
+    check_factors(x, values, inputs=shape[1])
+    blocks, size, _ = values.shape
+    return torch.ops.orthosparse.block_linear(x, values, bias, plan, blocks, size, *shape)  # type: ignore[no-any-return]
+
+
+def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether products on this device and in this type are computed by GPU kernels."""
+    on_gpu = device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+    return on_gpu and dtype in _KERNEL_TYPES and find_spec("triton") is not None
+
+
+def _linear(
+    x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, blocks: int, size: int, outputs: int, inputs: int
+) -> Tensor:
+    del blocks, size, inputs
+    y: Tensor = _way(x).product(matrix(x), values.contiguous(), bias, plan, features=outputs, transposed=False)
+    return y.view(*x.shape[:-1], outputs)
+
+
+def _input_grad(
+    grad: Tensor, values: Tensor, plan: Tensor, blocks: int, size: int, outputs: int, inputs: int
+) -> Tensor:
+    del blocks, size, outputs
+    x: Tensor = _way(grad).product(matrix(grad), values.contiguous(), None, plan, features=inputs, transposed=True)
+    return x.view(*grad.shape[:-1], inputs)
+
+
+def _weight_grad(grad: Tensor, x: Tensor, plan: Tensor, blocks: int, size: int, outputs: int, inputs: int) -> Tensor:
+    del outputs, inputs
+    found: Tensor = _way(x).weight_grad(matrix(grad), matrix(x), plan, blocks=blocks, size=size)
+    return found
+
+
+def _way(x: Tensor) -> Any:
+    return block_launches if has_kernel(x.device, x.dtype) else block_batched
+
+
+def _fake_linear(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, *sizes: int) -> Tensor:
+    del values, bias, plan
+    return x.new_empty(*x.shape[:-1], sizes[2])
+
+
+def _fake_input_grad(grad: Tensor, values: Tensor, plan: Tensor, *sizes: int) -> Tensor:
+    del values, plan
+    return grad.new_empty(*grad.shape[:-1], sizes[3])
+
+
+def _fake_weight_grad(grad: Tensor, x: Tensor, plan: Tensor, *sizes: int) -> Tensor:
+    del grad, plan
+    return x.new_empty(sizes[0], sizes[1], sizes[1])
+
+
+register(
+    Kind(
+        "block",
+        "Tensor plan, int blocks, int size, int outputs, int inputs",
+        ("CPU", "CUDA"),
+        _linear,
+        _input_grad,
+        _weight_grad,
+        _fake_linear,
+        _fake_input_grad,
+        _fake_weight_grad,
+    )
+)

@@ -1,0 +1,157 @@
+"""How the products with a kind of sparse matrix become operators of torch.
+
+A kind has three: ``linear(x, values, bias, *index)`` is ``x @ weight.T + bias``, ``input_grad(grad, values, *index)``
+is ``grad @ weight``, and ``weight_grad(grad, x, *index)`` holds the active entries of ``grad.T @ x``. Each is linear in
+each of its two tensors, and the transposes of these maps are the other two operators: so they have gradients of every
+order.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+Operator = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The functions of a kind: what computes, and what makes empty results of the right shapes ("fake" ones).
+
+    Attributes:
+        index: the arguments that say where the entries lie, as in the schema of an operator.
+        devices: dispatch keys of torch.
+        laid_out: returns samples as the products want them in memory; applied once to what two products read.
+    """
+
+    name: str
+    index: str
+    devices: Sequence[str]
+    linear: Operator
+    input_grad: Operator
+    weight_grad: Operator
+    fake_linear: Operator
+    fake_input_grad: Operator
+    fake_weight_grad: Operator
+    laid_out: Callable[[Tensor], Tensor] = lambda x: x
+
+    def operator(self, name: str) -> Any:
+        """Return an operator of this kind."""
+        return getattr(torch.ops.orthosparse, f"{self.name}_{name}")
+
+
+_library = torch.library.Library("orthosparse", "FRAGMENT")
+
+
+def register(kind: Kind) -> None:
+    """Define the three operators of a kind, with gradients, fake results and FLOP formulas."""
+    _define(kind, "linear", "Tensor x, Tensor values, Tensor? bias", kind.linear, kind.fake_linear)
+    _define(kind, "input_grad", "Tensor grad, Tensor values", kind.input_grad, kind.fake_input_grad)
+    _define(kind, "weight_grad", "Tensor grad, Tensor x", kind.weight_grad, kind.fake_weight_grad)
+    _differentiate(kind)
+    register_flop_formula([kind.operator("linear"), kind.operator("input_grad")])(_product_flops)
+    register_flop_formula(kind.operator("weight_grad"))(_weight_grad_flops)
+
+
+def _define(kind: Kind, name: str, arguments: str, function: Operator, fake: Operator) -> None:
+    full = f"{kind.name}_{name}"
+    _library.define(f"{full}({arguments}, {kind.index}) -> Tensor")
+    for device in kind.devices:
+        _library.impl(full, function, device)
+    torch.library.register_fake(f"orthosparse::{full}", fake, lib=_library)
+
+
+def _differentiate(kind: Kind) -> None:
+    linear, input_grad, weight_grad = (kind.operator(name) for name in ("linear", "input_grad", "weight_grad"))
+
+    def of_linear(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x, values), index = _kept(ctx)
+        need, grad = ctx.needs_input_grad, kind.laid_out(grad)
+        return (
+            input_grad(grad, values, *index) if need[0] else None,
+            weight_grad(grad, x, *index) if need[1] else None,
+            matrix(grad).sum(0) if need[2] else None,
+            *[None] * len(index),
+        )
+
+    def of_input_grad(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (g, values), index = _kept(ctx)
+        need = ctx.needs_input_grad
+        return (
+            linear(grad, values, None, *index) if need[0] else None,
+            weight_grad(g, grad, *index) if need[1] else None,
+            *[None] * len(index),
+        )
+
+    def of_weight_grad(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (g, x), index = _kept(ctx)
+        need = ctx.needs_input_grad
+        return (
+            linear(x, grad, None, *index) if need[0] else None,
+            input_grad(g, grad, *index) if need[1] else None,
+            *[None] * len(index),
+        )
+
+    for name, backward, keep in (
+        ("linear", of_linear, _keep_biased),
+        ("input_grad", of_input_grad, _keep_plain),
+        ("weight_grad", of_weight_grad, _keep_plain),
+    ):
+        full = f"orthosparse::{kind.name}_{name}"
+        torch.library.register_autograd(full, backward, setup_context=keep, lib=_library)
+
+
+def check_factors(x: Tensor, values: Tensor, *, inputs: int) -> None:
+    """Raise unless samples fit a weight: the operators themselves would read past their end.
+
+    Raises:
+        ValueError: another number of features, or another device.
+        TypeError: another type of numbers, outside of autocast.
+    """
+    if not x.dim() or x.shape[-1] != inputs:
+        raise ValueError(f"x: expected shape [..., {inputs}], the inputs of the weight; got {tuple(x.shape)}")
+    if x.device != values.device:
+        raise ValueError(f"x: expected the device of the weight, {values.device}; got {x.device}")
+    if x.dtype != values.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(f"x: expected the type of the weight, {values.dtype}; got {x.dtype}")
+
+
+def matrix(x: Tensor) -> Tensor:
+    """Return ``[..., features]`` as ``[rows, features]``."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], index: tuple[Any, ...]) -> None:
+    """Save the two factors, and the index: tensors first, then numbers."""
+    tensors = [each for each in index if isinstance(each, Tensor)]
+    ctx.save_for_backward(*inputs[:2], *tensors)
+    ctx.numbers = index[len(tensors) :]
+
+
+def _keep_biased(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    del output
+    _keep(ctx, inputs, inputs[3:])
+
+
+def _keep_plain(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    del output
+    _keep(ctx, inputs, inputs[2:])
+
+
+def _kept(ctx: Any) -> tuple[tuple[Tensor, Tensor], tuple[Any, ...]]:
+    first, second, *tensors = ctx.saved_tensors
+    return (first, second), (*tensors, *ctx.numbers)
+
+
+def _product_flops(x_shape: Any, values_shape: Any, *rest: Any, out_shape: Any = None, **others: Any) -> int:
+    del rest, out_shape, others
+    return int(2 * math.prod(x_shape[:-1]) * math.prod(values_shape))
+
+
+def _weight_grad_flops(grad_shape: Any, *rest: Any, out_shape: Any = None, **others: Any) -> int:
+    del rest, others
+    return int(2 * math.prod(grad_shape[:-1]) * math.prod(out_shape))

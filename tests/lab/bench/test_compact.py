@@ -1,0 +1,38 @@
+import math
+
+import pytest
+import torch
+
+from orthosparse.lab.bench.compact import CHECKS, Row, line, run
+from orthosparse.lab.bench.compact_blocks import crossing
+from orthosparse.lab.bench.compact_entries import sparse_layer
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("check", set(CHECKS) - {"others"})
+def test_every_check_gives_rows(check):
+    rows = list(run([check], device=CPU, quick=True))
+    assert {row.check for row in rows} == {check}
+    assert all(math.isfinite(row.ratio) and row.ratio >= 0 for row in rows)
+    assert all(row.case in line(row) for row in rows)
+
+
+def test_a_verdict_holds_the_ratio_against_its_target():
+    assert Row("a", "b", 3.0, 2.0).verdict == ">= 2 ok"
+    assert Row("a", "b", 1.0, 2.0).verdict == ">= 2 MISSED"
+    assert Row("a", "b", 0.1, 0.15, at_most=True).verdict == "<= 0.15 ok"
+    assert Row("a", "b", 0.2, 0.15, at_most=True).verdict == "<= 0.15 MISSED"
+    assert Row("a", "b", 0.2, None).verdict == ""
+
+
+def test_break_even_lies_between_the_densities_around_it():
+    assert crossing({0.1: 3.0, 0.2: 2.0, 0.4: 0.5}) == pytest.approx(0.2 + 0.2 * 1 / 1.5)
+    assert crossing({0.1: 0.9, 0.2: 0.5}) == 0
+    assert crossing({0.1: 2.0, 0.2: 1.5}) == 1
+
+
+def test_random_layers_have_exactly_their_count(generator):
+    layer = sparse_layer(30, 20, 0.9, generator)
+    assert layer.units == 540
+    assert int(layer.weight_mask.sum()) == 540

@@ -1,0 +1,179 @@
+"""What modules of active weights have in common."""
+
+import copy
+import io
+
+import pytest
+import torch
+from safetensors.torch import load, save
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from modules.conftest import KINDS, filled, inputs_of
+from orthosparse.modules.compact_module import follow
+
+F64 = {"dtype": torch.float64}
+
+
+def dense_result(layer, x, weight=None):
+    weight = layer.weight if weight is None else weight
+    if hasattr(layer, "stride"):
+        return functional.conv2d(x, weight, layer.bias, stride=layer.stride)
+    return functional.linear(x, weight, layer.bias)
+
+
+def test_a_module_computes_what_the_dense_layer_with_its_weight_does(kind, generator):
+    layer = filled(kind, generator, **F64)
+    x = inputs_of(layer, generator).requires_grad_()
+    y, expected = layer(x), dense_result(layer, x)
+    torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-12)
+    leaves = [x, layer.values, layer.bias]
+    found, right = (torch.autograd.grad(out.sin().sum(), leaves) for out in (y, expected))
+    torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
+
+
+def test_the_weight_is_zero_off_the_mask_and_cannot_be_assigned(kind, generator):
+    layer = filled(kind, generator)
+    assert layer.weight.shape == layer.weight_mask.shape
+    assert torch.equal(layer.weight != 0, layer.weight_mask)
+    assert int(layer.weight_mask.sum()) == layer.values.numel()
+    assert torch.equal(layer.gather(layer.weight), layer.values)
+    with pytest.raises(AttributeError):
+        layer.weight = layer.weight.detach()
+
+
+def test_parameters_are_of_the_size_of_the_active_weights(kind):
+    layer = filled(kind, torch.Generator().manual_seed(1), bias=False)
+    assert [name for name, _ in layer.named_parameters()] == ["values"]
+    assert layer.values.dim() >= 2, "groups for weight decay go by the number of dimensions"
+
+
+def test_state_keys_are_fixed_and_a_strict_state_dict_brings_values_and_places(kind, generator):
+    layer, other = filled(kind, generator), filled(kind, generator)
+    state = layer.state_dict()
+    assert sorted(state) == ["bias", "columns", "row_starts", "values"]
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    for loaded in (torch.load(buffer, weights_only=True), load(save(state))):
+        other.load_state_dict(loaded)
+        x = inputs_of(layer, generator)
+        assert torch.equal(other(x), layer(x))
+
+
+def test_a_state_dict_can_be_assigned_to_a_module_on_the_meta_device(kind, generator):
+    layer = filled(kind, generator)
+    empty = KINDS[kind](device="meta")
+    empty.load_state_dict(layer.state_dict(), assign=True)
+    x = inputs_of(layer, generator)
+    assert torch.equal(empty(x), layer(x))
+    stored = KINDS[kind](device="meta").to_empty(device="cpu")
+    stored.load_state_dict(layer.state_dict())
+    assert torch.equal(stored(x), layer(x))
+
+
+@pytest.mark.parametrize("spoil", ["columns", "row_starts", "length", "one"])
+def test_a_state_of_impossible_places_is_refused_and_nothing_loaded(kind, spoil, generator):
+    layer, other = filled(kind, generator), filled(kind, generator)
+    before, state = copy.deepcopy(other.state_dict()), dict(layer.state_dict())
+    if spoil == "columns":
+        state["columns"] = state["columns"] + 1000
+    elif spoil == "row_starts":
+        state["row_starts"] = state["row_starts"].flip(0)
+    elif spoil == "length":
+        state["columns"] = state["columns"][:-1]
+    else:
+        del state["columns"]
+    with pytest.raises(RuntimeError, match="row_starts"):
+        other.load_state_dict(state)
+    assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+
+
+def test_copies_are_independent(kind, generator):
+    layer = filled(kind, generator)
+    x = inputs_of(layer, generator)
+    expected, twin = layer(x), copy.deepcopy(layer)
+    with torch.no_grad():
+        layer.values.zero_()
+    layer.move(torch.arange(layer.units))
+    assert torch.equal(twin(x), expected)
+
+
+def test_units_move_in_place_and_values_follow(kind, generator):
+    layer = filled(kind, generator)
+    before, pointers = layer.weight.detach(), [buffer.data_ptr() for buffer in layer.buffers()]
+    room = layer.grid[0] * layer.grid[1]
+    new = torch.randperm(room, generator=generator)[: layer.units].sort().values
+    stay = torch.isin(new, layer.places())
+    source = layer.move(new)
+    assert torch.equal(source >= 0, stay)
+    follow(layer.values, source)
+    assert torch.equal(layer.weight, torch.where(layer.weight_mask, before, 0))
+    assert [buffer.data_ptr() for buffer in layer.buffers()] == pointers
+    x = inputs_of(layer, generator)
+    torch.testing.assert_close(layer(x), dense_result(layer, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("places", [[0, 0], [3, 2], [-1, 0], [0, 10_000]], ids=str)
+def test_impossible_moves_are_refused(kind, places, generator):
+    layer = filled(kind, generator)
+    before = layer.places()
+    wrong = torch.arange(layer.units)
+    wrong[-2:] = torch.tensor(places)
+    for given in (wrong, torch.arange(layer.units + 1)):
+        with pytest.raises(ValueError, match="places: expected"):
+            layer.move(given)
+    assert torch.equal(layer.places(), before)
+
+
+def test_conversions_keep_places_integer(kind, generator):
+    layer = filled(kind, generator)
+    expected = layer.weight.detach().double()
+    layer.type(torch.float64)
+    assert layer.columns.dtype == torch.int32
+    assert torch.equal(layer.double().weight, expected)
+
+
+def test_a_compiled_module_is_one_graph_and_gives_the_same(kind, generator):
+    layer = filled(kind, generator)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        x = inputs_of(layer, generator).requires_grad_()
+        found = torch.autograd.grad(compiled(x).sin().sum(), [x, layer.values])
+        expected = torch.autograd.grad(layer(x).sin().sum(), [x, layer.values])
+        torch.testing.assert_close(found, expected)
+    layer.move(torch.arange(layer.units))
+    torch.testing.assert_close(compiled(x), layer(x))
+
+
+def test_an_exported_module_gives_the_same(kind, generator):
+    layer = filled(kind, generator).eval()
+    x = inputs_of(layer, generator)
+    program = torch.export.export(layer, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
+    torch.testing.assert_close(program.module()(x[:2]), layer(x[:2]))
+
+
+def test_gradient_checkpointing_gives_the_same(kind, generator):
+    layer = filled(kind, generator)
+    x = inputs_of(layer, generator).requires_grad_()
+    found = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).sin().sum(), [x, layer.values])
+    expected = torch.autograd.grad(layer(x).sin().sum(), [x, layer.values])
+    torch.testing.assert_close(found, expected)
+
+
+def test_flops_are_those_of_the_active_weights(kind, generator):
+    layer = filled(kind, generator)
+    x = inputs_of(layer, generator)
+    with FlopCounterMode(display=False) as counter:
+        y = layer(x)
+    assert counter.get_total_flops() == 2 * layer.values.numel() * (y.numel() // layer.out_features)
+
+
+@pytest.mark.parametrize("bad", ["features", "type"])
+def test_inputs_that_do_not_fit_are_refused(kind, bad, generator):
+    layer = filled(kind, generator)
+    x = inputs_of(layer, generator)
+    x, error = (x[:, :-1], ValueError) if bad == "features" else (x.double(), TypeError)
+    with pytest.raises(error, match="x: expected"):
+        layer(x)
