@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthosparse.counts import apportion, check_density, count_of, least_density, raise_to_floors
+from orthosparse.counts import apportion, check_density, count_of, in_units, least_density, raise_to_floors
 
 LAYERS = st.lists(st.tuples(st.floats(0.001, 1e6), st.integers(1, 10_000)), min_size=1, max_size=8)
 
@@ -98,3 +98,52 @@ def test_the_least_density_is_enough_at_its_own_value_and_near(size, count):
     assert count_of(density, size) >= count
     assert density == float(f"{density:.4g}")
     assert density <= count / size * 1.001
+
+
+UNITS = st.lists(
+    st.tuples(st.sampled_from([1, 256, 1024, 4096]), st.integers(1, 60), st.floats(0, 1)), min_size=1, max_size=8
+)
+
+
+@given(UNITS)
+def test_counts_in_units_are_multiples_within_their_caps_and_keep_the_total(layers):
+    units = {str(i): unit for i, (unit, _, _) in enumerate(layers)}
+    caps = {str(i): unit * number for i, (unit, number, _) in enumerate(layers)}
+    counts = {str(i): int(share * unit * number) for i, (unit, number, share) in enumerate(layers)}
+    result = in_units(counts, units, caps)
+    assert list(result) == list(counts)
+    assert all(result[name] % units[name] == 0 and 0 <= result[name] <= caps[name] for name in counts)
+    # Each size of unit rounds by less than one, and a smaller size takes that up where it has room for all of it.
+    smallest = min(units.values())
+    sizes = sorted(set(units.values()))
+    rooms = {size: sum(caps[name] for name in counts if units[name] < size) for size in sizes}
+    if all(rooms[size] >= 2 * size for size in sizes[1:]):
+        assert abs(sum(result.values()) - sum(counts.values())) <= smallest / 2
+    assert abs(sum(result.values()) - sum(counts.values())) < max(units.values())
+
+
+@given(UNITS)
+def test_counts_that_are_in_units_already_stay(layers):
+    units = {str(i): unit for i, (unit, _, _) in enumerate(layers)}
+    caps = {str(i): unit * number for i, (unit, number, _) in enumerate(layers)}
+    counts = {str(i): unit * int(share * number) for i, (unit, number, share) in enumerate(layers)}
+    assert in_units(counts, units, caps) == counts
+
+
+def test_units_go_by_largest_remainder_and_entries_take_up_the_rest():
+    # 2.6 + 1.2 + 1.3 blocks are 5.1: the whole 5, and what is left to the entries.
+    caps = {"a": 16 * 256, "b": 16 * 256, "c": 16 * 256, "d": 4000}
+    counts = {"a": 666, "b": 307, "c": 333, "d": 100}
+    units = {"a": 256, "b": 256, "c": 256, "d": 1}
+    assert in_units(counts, units, caps) == {"a": 768, "b": 256, "c": 256, "d": 126}
+    # Without entries, the nearest number of blocks.
+    assert in_units({"a": 666, "b": 410}, units, caps) == {"a": 512, "b": 512}
+
+
+def test_entries_that_are_full_give_what_larger_units_need():
+    assert in_units({"a": 300, "b": 500}, {"a": 256, "b": 1}, {"a": 1024, "b": 500}) == {"a": 512, "b": 288}
+
+
+def test_a_unit_that_does_not_divide_its_layer_is_refused():
+    with pytest.raises(ValueError, match="units: expected a divisor of 100, the size of 'a'; got 16"):
+        in_units({"a": 10}, {"a": 16}, {"a": 100})

@@ -11,6 +11,7 @@ import orthosparse
 from contracts.models import MODELS
 from contracts.ranks import on_two_ranks
 from orthosparse.counts import count_of
+from orthosparse.structures import structure_of
 
 FREE = ("uniform", "er", "erk", "magnitude")
 
@@ -455,3 +456,83 @@ def test_the_minimal_floor_adds_to_the_total_what_orthogonality_needs():
     assert [row.asked for row in report.rows] == [21, 20]
     assert [row.got for row in report.rows] == [32, 32]
     assert max(row.orthogonality for row in report.rows) < 1e-5
+
+
+class TestBlocks:
+    """``structure="block:64"``."""
+
+    @staticmethod
+    def net():
+        return nn.Sequential(nn.Linear(128, 192), nn.Tanh(), nn.Linear(192, 96), nn.Tanh(), nn.Linear(96, 10))
+
+    def test_the_report_tells_the_structure_and_who_has_another(self):
+        report = orthosparse.sparsify(self.net(), 0.5, structure="block:64", generator=torch.Generator().manual_seed(0))
+        assert report.structure == report.to_dict()["structure"] == "block:64"
+        assert [row.note.split("; ")[-1] for row in report.rows] == [
+            "",
+            "block:32: 64 does not divide its sides",
+            "entries: 64 does not divide its sides",
+        ]
+        assert "erk + eoi, block:64, gain 1" in str(report)
+        assert report.asked == report.got == 21984
+
+    def test_a_kernel_stays_with_entries_and_says_so(self):
+        report = orthosparse.sparsify(nn.Conv2d(64, 64, 3), 0.5, structure="block:64")
+        assert report.rows[0].note == "entries: a kernel of 3 x 3"
+
+    def test_asked_and_got_tell_what_whole_blocks_miss(self):
+        model = nn.Sequential(nn.Linear(128, 128), nn.Linear(128, 128))
+        report = orthosparse.sparsify(model, 0.6, structure="block:64", distribution="uniform", floor="partial")
+        assert (report.asked, report.got) == (19661, 5 * 4096)
+
+    def test_raise_takes_whole_blocks_from_the_others(self):
+        model = nn.Sequential(nn.Linear(64, 64), nn.Linear(256, 256))
+        with torch.no_grad():
+            model[0].weight.mul_(1e-6)
+        report = orthosparse.sparsify(model, 0.5, distribution="magnitude", structure="block:32")
+        assert [row.got for row in report.rows] == [2 * 1024, 32 * 1024]
+        assert report.got == report.asked
+        assert max(row.orthogonality for row in report.rows) < 1e-4
+
+    def test_partial_keeps_the_number_of_blocks(self):
+        model = nn.Sequential(nn.Linear(128, 128, dtype=torch.float64))
+        orthosparse.sparsify(
+            model, 0.1, structure="block:32", floor="partial", generator=torch.Generator().manual_seed(0)
+        )
+        values = torch.linalg.svdvals(model[0].weight)
+        assert int(orthosparse.masks_of(model)["0"].sum()) == 2 * 1024
+        torch.testing.assert_close(
+            values, torch.tensor([1.0] * 64 + [0.0] * 64, dtype=torch.float64), rtol=0, atol=1e-12
+        )
+
+    def test_minimal_adds_the_blocks_that_orthogonality_needs(self):
+        report = orthosparse.sparsify(nn.Sequential(nn.Linear(128, 128)), 0.1, structure="block:32", floor="minimal")
+        assert (report.asked, report.got) == (1638, 4 * 1024)
+
+    @pytest.mark.parametrize("floor", ["raise", "error"])
+    def test_a_refusal_names_the_least_density_and_the_largest_block_that_fits(self, floor):
+        model = nn.Sequential(nn.Linear(768, 768))
+        message = r"density 0\.0833\d+ is the least.*; structure='block:32' fits"
+        with pytest.raises(ValueError, match=message):
+            orthosparse.sparsify(model, 0.05, structure="block:64", floor=floor)
+        with pytest.raises(ValueError, match="structure='block:16' fits"):
+            orthosparse.sparsify(model, 0.03, structure="block:64", floor=floor)
+        with pytest.raises(ValueError, match="structure='entries' fits"):
+            orthosparse.sparsify(model, 0.01, structure="block:64", floor=floor)
+        with pytest.raises(ValueError, match=r"partial isometries$"):
+            orthosparse.sparsify(model, 0.001, structure="block:64", floor=floor)
+
+    def test_an_unknown_structure_is_refused_and_the_model_unchanged(self):
+        model = self.net()
+        before = model[0].weight.clone()
+        with pytest.raises(ValueError, match=r"structure: expected .*; got 'block:60'"):
+            orthosparse.sparsify(model, 0.5, structure="block:60")
+        assert torch.equal(model[0].weight, before)
+        assert not orthosparse.masks_of(model)
+
+    def test_masks_survive_a_state_dict_and_their_structure_is_read_off_them(self):
+        model, other = self.net(), self.net()
+        orthosparse.sparsify(model, 0.5, structure="block:64", generator=torch.Generator().manual_seed(0))
+        orthosparse.load_sparse(other, model.state_dict())
+        masks = orthosparse.masks_of(other)
+        assert [structure_of(mask) for mask in masks.values()] == ["block:64", "block:32", "entries"]

@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthosparse.masks import counts_of, densities_of, density_of, draw, overlap, resize, top_k
+from orthosparse.masks import counts_of, densities_of, density_of, draw, overlap, resize, top_k, top_units
+from orthosparse.structures import grid_of, tiled
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.floats(0, 1), st.integers(0, 2**32))
@@ -86,3 +87,61 @@ def test_overlap_is_the_share_of_common_entries():
     assert overlap(a, b) == {"x": 1 / 3, "y": 1.0}
     with pytest.raises(ValueError, match="second: expected masks of the layers"):
         overlap(a, {"x": a["x"]})
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.floats(0, 1), st.integers(0, 2**32))
+def test_a_drawn_mask_of_blocks_has_whole_blocks_and_exactly_its_count(rows, cols, density, seed):
+    count = 256 * int(density * rows * cols)
+    shape = 16 * rows, 16 * cols
+    mask = draw(shape, count, block=16, generator=torch.Generator().manual_seed(seed))
+    assert int(mask.sum()) == count
+    assert torch.equal(tiled(grid_of(mask, 16), 16, shape), mask)
+    more = resize(mask, 256 * rows * cols - count, block=16, generator=torch.Generator().manual_seed(seed))
+    assert int(more.sum()) == 256 * rows * cols - count
+    assert bool((mask & more == (mask if more.sum() >= mask.sum() else more)).all())
+
+
+def test_a_count_of_broken_blocks_is_refused():
+    with pytest.raises(ValueError, match="count: expected a multiple of 256, the size of a block; got 300"):
+        draw((32, 32), 300, block=16, generator=torch.Generator())
+
+
+@given(st.floats(0, 1), st.integers(0, 2**32))
+def test_units_are_ranked_by_their_mean_score_an_entry(density, seed):
+    g = torch.Generator().manual_seed(seed)
+    scores = {
+        "a": torch.rand(64, 96, generator=g),
+        "b": torch.rand(32, 16, generator=g),
+        "c": torch.rand(40, 30, generator=g),
+    }
+    blocks = {"a": 32, "b": 16, "c": 1}
+    numel = sum(score.numel() for score in scores.values())
+    count = round(density * numel)
+    masks = top_units(scores, blocks, count)
+    assert sum(counts_of(masks).values()) == count or min(count, numel - count) < 1024
+    for name, block in blocks.items():
+        grid = grid_of(masks[name], block)
+        assert torch.equal(tiled(grid, block, scores[name].shape), masks[name])
+        rows, cols = scores[name].shape
+        means = scores[name].view(rows // block, block, cols // block, block).mean((1, 3))
+        kept, left = means[grid], means[~grid]
+        assert not len(kept) or not len(left) or kept.min() >= left.max()
+
+
+def test_units_alone_or_entries_alone_are_the_top_of_their_kind():
+    scores = {"a": torch.rand(4, 8, generator=torch.Generator().manual_seed(0)), "b": torch.rand(5, 3)}
+    assert all(
+        torch.equal(mask, top_k(scores, 11)[name]) for name, mask in top_units(scores, {"a": 1, "b": 1}, 11).items()
+    )
+    high = {"a": torch.zeros(32, 32), "b": torch.ones(16, 16)}
+    assert counts_of(top_units(high, {"a": 16, "b": 16}, 700)) == {"a": 512, "b": 256}  # 2.7 blocks: 3, b's first
+
+
+def test_units_lie_within_what_is_given():
+    g = torch.Generator().manual_seed(0)
+    scores = {"a": torch.rand(64, 64, generator=g), "b": torch.rand(30, 40, generator=g)}
+    within = {"a": draw((64, 64), 2048, block=32, generator=g), "b": draw((30, 40), 5, generator=g)}
+    marked = {name: score.masked_fill(~within[name], -1) for name, score in scores.items()}
+    for count in (1500, 2053, 1029):
+        masks = top_units(marked, {"a": 32, "b": 1}, count, within)
+        assert all(bool((mask <= within[name]).all()) for name, mask in masks.items())

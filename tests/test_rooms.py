@@ -18,6 +18,7 @@ FLOORS = {
     "randomness": 0,
     "selection": 0,
     "sharding": 0,
+    "structures": 0,
     "substitution": 0,
     "tables": 0,
     "operators": 0,

@@ -85,6 +85,49 @@ def _quotas(shares: dict[str, Fraction], total: int, caps: Mapping[str, int]) ->
         full |= over
 
 
+def in_units(counts: Mapping[str, int], units: Mapping[str, int], caps: Mapping[str, int]) -> Counts:
+    """Make every count a multiple of its layer's unit; the total stays, to half of the smallest unit.
+
+    Layers of one unit share by largest remainder. The largest units come first and are rounded down, and what is left
+    goes to the smaller ones; where those have no room for it, the larger ones are rounded up at their cost.
+
+    Raises:
+        ValueError: a unit does not divide its layer's cap.
+
+    Example:
+        >>> in_units({"a": 700, "b": 700, "c": 100}, {"a": 256, "b": 256, "c": 1}, {"a": 1024, "b": 1024, "c": 500})
+        {'a': 768, 'b': 512, 'c': 220}
+    """
+    for name, unit in units.items():
+        if caps[name] % unit:
+            raise ValueError(f"units: expected a divisor of {caps[name]}, the size of {name!r}; got {unit}")
+    left, result = sum(counts.values()), dict(counts)
+    for unit in sorted(set(units.values()), reverse=True):
+        group = [name for name in counts if units[name] == unit]
+        smaller = [name for name in counts if units[name] < unit]
+        asked = Fraction(left - sum(counts[name] for name in smaller), unit)
+        number = _number(asked, Fraction(left, unit), Fraction(sum(caps[name] for name in smaller), unit))
+        room = {name: caps[name] // unit for name in group}
+        number = max(0, min(number, sum(room.values())))
+        # A layer of no count stays empty while the others have room.
+        shares = {name: counts[name] for name in group}
+        if number > sum(room[name] for name in group if shares[name]):
+            shares = room
+        result |= {name: unit * share for name, share in apportion(shares, number, room).items()}
+        left -= unit * number
+    return result
+
+
+def _number(asked: Fraction, left: Fraction, room: Fraction) -> int:
+    """The integer beside `asked` that leaves the smaller units, which have `room`, none of `left` over: the lower one
+    where it can be; the nearest one to all that is left where there are no smaller units or they have too little room.
+    """
+    for number in (math.floor(asked), math.ceil(asked)):
+        if 0 <= left - number <= room:
+            return number
+    return math.floor(left + Fraction(1, 2)) if room == 0 else math.floor(asked)
+
+
 def raise_to_floors(counts: Mapping[str, int], floors: Mapping[str, int]) -> Counts:
     """Raise every count to its floor, taking what that costs from the others in proportion to what they can spare.
 

@@ -1,22 +1,27 @@
 """What becomes of layers that are given fewer entries than orthogonality needs."""
 
 import logging
+from collections.abc import Mapping
 
-from orthosparse.counts import least_density, raise_to_floors
+from orthosparse.counts import in_units, least_density, raise_to_floors
+from orthosparse.layers import Layer
 from orthosparse.mappings import Counts, Masks
 from orthosparse.masks import counts_of, resize
 from orthosparse.randomness import derive
+from orthosparse.structures import largest_fitting
 
 _log = logging.getLogger(__name__)
 
 
-def meet_floors(masks: Masks, floors: Counts, floor: str, seed: int) -> Masks:
+def meet_floors(masks: Masks, floors: Counts, floor: str, seed: int, layers: Mapping[str, Layer]) -> Masks:
     """Return masks that have at least as many entries as `floors`, by the policy `floor` (a name in `counts.FLOORS`).
 
-    Entries are added and removed at random, from a generator that depends on `seed` and the layer's name.
+    Units (entries or blocks) are added and removed at random, from a generator that depends on `seed` and the layer's
+    name.
 
     Raises:
-        ValueError: the policy is to refuse, or all entries together are fewer than the floors.
+        ValueError: the policy is to refuse, or all entries together are fewer than the floors; the message names the
+            least density, and the largest blocks that would do.
     """
     counts = counts_of(masks)
     below = [name for name, count in counts.items() if count < floors[name]]
@@ -26,7 +31,7 @@ def meet_floors(masks: Masks, floors: Counts, floor: str, seed: int) -> Masks:
     policy = " with floor='raise'" if floor == "error" else ""
     remedy = (
         f"density {least_density(least, numel)} is the least for this model{policy}; "
-        "floor='partial' makes partial isometries"
+        f"floor='partial' makes partial isometries{_smaller_blocks(counts, floors, floor, layers)}"
     )
     if floor == "error":
         named = ", ".join(f"{name} has {counts[name]} of {floors[name]}" for name in below)
@@ -36,17 +41,40 @@ def meet_floors(masks: Masks, floors: Counts, floor: str, seed: int) -> Masks:
             f"density: expected at least {least} entries, the sum of the floors; got {sum(counts.values())}; {remedy}"
         )
     if floor == "raise":
-        raised = raise_to_floors(counts, floors)
+        raised = _raised(counts, floors, layers)
         _log.warning("below their floors, raised at the cost of the other layers: %s", ", ".join(below))
     else:
         raised = {name: max(count, floors[name]) for name, count in counts.items()}
     moved = {name for name in counts if raised[name] != counts[name]}
     return {
-        name: resize(mask, raised[name], generator=derive(seed, name, "floor")).to(mask.device)
+        name: resize(mask, raised[name], block=layers[name].block, generator=derive(seed, name, "floor")).to(
+            mask.device
+        )
         if name in moved
         else mask
         for name, mask in masks.items()
     }
+
+
+def _raised(counts: Counts, floors: Counts, layers: Mapping[str, Layer]) -> Counts:
+    """Raise every count to its floor at the cost of the others, all in whole units."""
+    above = {name: count - floors[name] for name, count in raise_to_floors(counts, floors).items()}
+    room = {name: layers[name].numel - floors[name] for name in counts}
+    spare = in_units(above, {name: layers[name].unit for name in counts}, room)
+    return {name: floors[name] + spare[name] for name in counts}
+
+
+def _smaller_blocks(counts: Counts, floors: Counts, floor: str, layers: Mapping[str, Layer]) -> str:
+    """Name the largest structure below the present one under which the counts are enough."""
+
+    def fits(block: int) -> bool:
+        less = {name: least * min(layers[name].block, block) // layers[name].block for name, least in floors.items()}
+        if floor == "raise":
+            return sum(less.values()) <= sum(counts.values())
+        return all(less[name] <= count for name, count in counts.items())
+
+    structure = largest_fitting(max(layer.block for layer in layers.values()), fits)
+    return f"; structure={structure!r} fits" if structure else ""
 
 
 def floor_notes(asked: Counts, got: Counts, floors: Counts) -> dict[str, str]:

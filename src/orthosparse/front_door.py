@@ -10,8 +10,8 @@ from torch import nn
 
 from orthosparse import masking
 from orthosparse.checks import check_density, check_parameter
-from orthosparse.choices import DistributionName, FloorName, SchemeName
-from orthosparse.counts import FLOORS
+from orthosparse.choices import DistributionName, FloorName, SchemeName, StructureName
+from orthosparse.counts import FLOORS, count_of
 from orthosparse.distributed import broadcast_masks, broadcast_seed
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.floors import floor_notes, meet_floors
@@ -21,10 +21,11 @@ from orthosparse.masks import counts_of
 from orthosparse.parametrized import leaf
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
-from orthosparse.report import Report, row_of
+from orthosparse.report import Report, row_of, structure_note
 from orthosparse.schemes import SCHEME_FLOORS, SCHEMES
 from orthosparse.selection import Selector
 from orthosparse.sharding import full_tensor
+from orthosparse.structures import ENTRIES
 
 # What every member of a family is handed; what else it takes is an option of its own.
 _FAMILY = {"model", "density", "masks", "layers", "batch", "loss", "gain", "bias_std", "generator", "floor"}
@@ -41,6 +42,7 @@ def sparsify(
     include: Sequence[Selector] | Selector | None = None,
     exclude: Sequence[Selector] | Selector = (),
     split: Split | None = None,
+    structure: StructureName | str = ENTRIES,
     gain: float = 1.0,
     bias_std: float = 0.0,
     floor: FloorName | str = "raise",
@@ -49,7 +51,8 @@ def sparsify(
 ) -> Report:
     """Give `model` masks of exactly ``density * weights`` ones (the nearest integer, halves up), and weights on them.
 
-    (`dense_ends` reads `density` as that of the inner layers, and so keeps more.)
+    (`dense_ends` reads `density` as that of the inner layers, and so keeps more; masks of blocks, where no layer has
+    entries to take up the rest, miss it by half a block at most.)
 
     Under torch.distributed every rank ends with rank 0's masks and weights, whatever it was seeded with.
 
@@ -58,7 +61,8 @@ def sparsify(
         scheme: which ones and with what values, a name in SCHEMES.
         batch: ``(x, y)``, or an iterable of such, for the distributions that look at data.
         loss: ``(output, y) -> scalar``; cross-entropy by default.
-        include: only these layers (see `find_layers`, also for `exclude` and `split`).
+        include: only these layers (see `find_layers`, also for `exclude`, `split` and `structure`).
+        structure: the units that are active or not: ``"entries"``, or ``"block:64"`` for whole blocks of 64 x 64.
         floor: what to do with a layer that is given fewer entries than orthogonality needs: ``raise`` takes them from
             the other layers, ``minimal`` adds them to the total, ``partial`` keeps the count and makes a partial
             isometry, ``error`` refuses.
@@ -80,13 +84,13 @@ def sparsify(
     lookup(FLOORS, floor, "floor")
     own = _route(options, {f"distribution {distribution!r}": distribute, f"scheme {scheme!r}": fill})
     model = unwrapped(model)
-    layers = _layers(model, include, exclude, split)
+    layers = _layers(model, include=include, exclude=exclude, split=split, structure=structure)
     seed = broadcast_seed(draw_seed(generator))
     data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
     given = broadcast_masks(distribute(model, density, layers=layers, **data, **own[0]))
     least: Callable[..., int] = SCHEME_FLOORS.get(scheme, _no_floor)
     floors = {name: least(layer, **own[1]) for name, layer in layers.items()}
-    masks = meet_floors(given, floors, floor, seed)
+    masks = meet_floors(given, floors, floor, seed, layers)
     asked = counts_of(given)
     with _unchanged_on_error(model, layers):
         values = {"gain": gain, "bias_std": bias_std, "generator": derive(seed, "scheme")}
@@ -95,10 +99,18 @@ def sparsify(
         masking.synchronize(model)
         notes = floor_notes(asked, counts_of(masks), floors)
         rows = [
-            row_of(layer, full_tensor(layer.weight()), masks[name], asked=asked[name], gain=gain, note=notes[name])
+            row_of(
+                layer,
+                full_tensor(layer.weight()),
+                masks[name],
+                asked=asked[name],
+                gain=gain,
+                note="; ".join(filter(None, [notes[name], structure_note(layer, structure)])),
+            )
             for name, layer in layers.items()
         ]
-    return Report(tuple(rows), sum(asked.values()), distribution, scheme, gain, seed, left_dense(model, layers))
+    total = sum(asked.values()) if structure == ENTRIES else count_of(density, sum(row.numel for row in rows))
+    return Report(tuple(rows), total, distribution, scheme, gain, seed, left_dense(model, layers), structure)
 
 
 def _no_floor(layer: Layer, **own: Any) -> int:
@@ -106,17 +118,12 @@ def _no_floor(layer: Layer, **own: Any) -> int:
     return 0
 
 
-def _layers(
-    model: nn.Module,
-    include: Sequence[Selector] | Selector | None,
-    exclude: Sequence[Selector] | Selector,
-    split: Split | None,
-) -> dict[str, Layer]:
+def _layers(model: nn.Module, **which: Any) -> dict[str, Layer]:
     if masking.is_sparsified(model):
         raise ValueError(
             "model: expected one without masks; this one is sparsified already: use replace_masks, or bake it"
         )
-    layers = find_layers(model, include=include, exclude=exclude, split=split)
+    layers = find_layers(model, **which)
     if not layers:
         left = summarize(left_dense(model, {})) or "it has no matrices"
         raise ValueError(f"model: expected at least one layer to sparsify; found none (left dense: {left})")

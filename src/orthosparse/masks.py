@@ -6,23 +6,33 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from orthosparse.counts import in_units
 from orthosparse.mappings import Counts, Densities, Masks, Scores
+from orthosparse.structures import grid_of, means_of, tiled
 
 _REJECTION_IS_CHEAPER = 0.25  # fraction of candidates above which drawing any index beats listing the candidates
 
 
-def draw(shape: Sequence[int], count: int, *, generator: torch.Generator) -> torch.Tensor:
-    """Return a bool mask with exactly `count` ones, uniform among all such masks.
+def draw(shape: Sequence[int], count: int, *, block: int = 1, generator: torch.Generator) -> torch.Tensor:
+    """Return a bool mask with exactly `count` ones, uniform among all such masks (of whole blocks).
 
     Example:
         >>> int(draw((4, 5), 7, generator=torch.Generator().manual_seed(0)).sum())
         7
     """
-    return resize(torch.zeros(*shape, dtype=torch.bool, device="cpu"), count, generator=generator)
+    return resize(torch.zeros(*shape, dtype=torch.bool, device="cpu"), count, block=block, generator=generator)
 
 
-def resize(mask: torch.Tensor, count: int, *, generator: torch.Generator) -> torch.Tensor:
-    """Return a copy of `mask` on the CPU with exactly `count` ones: random ones added, or random ones removed."""
+def resize(mask: torch.Tensor, count: int, *, block: int = 1, generator: torch.Generator) -> torch.Tensor:
+    """Return a copy of `mask` on the CPU with exactly `count` ones: random ones added, or random ones removed.
+
+    A mask of whole blocks gets and gives whole blocks.
+    """
+    if block > 1:
+        number, rest = divmod(count, block**2)
+        if rest:
+            raise ValueError(f"count: expected a multiple of {block**2}, the size of a block; got {count}")
+        return tiled(resize(grid_of(mask, block), number, generator=generator), block, mask.shape)
     if not 0 <= count <= mask.numel():
         raise ValueError(f"count: expected an integer in [0, {mask.numel()}]; got {count}")
     result = mask.detach().to("cpu", torch.bool, copy=True).contiguous()
@@ -80,6 +90,44 @@ def top_k(scores: Scores, count: int) -> Masks:
         kept[ties[: count - _ones(kept)]] = True
     parts = kept.split([score.numel() for score in scores.values()])
     return {name: part.view(score.shape) for (name, score), part in zip(scores.items(), parts, strict=True)}
+
+
+def top_units(scores: Scores, blocks: Mapping[str, int], count: int, within: Masks | None = None) -> Masks:
+    """Return the masks of whole blocks of largest mean score that hold `count` entries, over all layers together.
+
+    What a block that no longer fits leaves goes to smaller ones and to entries (`counts.in_units`). Blocks of 1 are
+    entries, so that with those alone this is `top_k`.
+
+    Args:
+        blocks: the side of each layer's blocks.
+        within: masks that the result must lie in.
+
+    Example:
+        >>> scores = {"a": torch.arange(512.0).view(16, 32), "b": torch.full((2, 3), 200.0)}
+        >>> {name: int(mask.sum()) for name, mask in top_units(scores, {"a": 16, "b": 1}, 260).items()}
+        {'a': 256, 'b': 4}
+    """
+    if set(blocks.values()) <= {1}:
+        return top_k(scores, count)
+    grids = {name: means_of(score, blocks[name]) for name, score in scores.items()}
+    sizes = {str(block**2): block**2 for block in blocks.values()}
+    caps = dict.fromkeys(sizes, 0)
+    for name, score in scores.items():
+        caps[str(blocks[name] ** 2)] += score.numel() if within is None else _ones(within[name])
+    counts = in_units(_ranked(grids, blocks, count), sizes, caps)
+    kept: Masks = {}
+    for size, number in counts.items():
+        kept |= top_k({n: grid for n, grid in grids.items() if blocks[n] ** 2 == sizes[size]}, number // sizes[size])
+    return {name: tiled(kept[name], blocks[name], score.shape) for name, score in scores.items()}
+
+
+def _ranked(grids: Scores, blocks: Mapping[str, int], count: int) -> Counts:
+    """Return, by size of a block, how many of the `count` entries of largest score lie in blocks of that size."""
+    sizes = torch.cat([torch.full((grid.numel(),), blocks[name] ** 2) for name, grid in grids.items()])
+    order = torch.cat([grid.reshape(-1) for grid in grids.values()]).argsort(descending=True, stable=True).cpu()
+    ranked = sizes[order]
+    inside = (count - (ranked.cumsum(0) - ranked)).clamp_min(0).minimum(ranked)
+    return {str(size): int(inside[ranked == size].sum()) for size in sizes.unique().tolist()}
 
 
 def _at_rank(flat: torch.Tensor, rank: int) -> torch.Tensor:

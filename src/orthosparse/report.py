@@ -8,6 +8,7 @@ import torch
 
 from orthosparse.layers import Layer, summarize
 from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_score
+from orthosparse.structures import ENTRIES, block_of
 from orthosparse.tables import html_table
 
 _HEADINGS = ("layer", "shape", "asked", "got", "density", "orthogonality", "dead out", "dead in", "note")
@@ -51,9 +52,11 @@ class Report:
     """What one call of sparsify did; ``print`` it, show it in a notebook, or take ``to_dict()``.
 
     Attributes:
-        asked: active entries that the distribution gave to all layers together.
+        asked: active entries that the distribution gave to all layers together; with blocks, what the density asks for
+            before it is rounded to whole ones.
         seed: the seed everything was drawn from, whether it came from a generator or from the operating system.
         left: the matrices and kernels of the model that stayed dense, each with the reason.
+        structure: the units that are active or not; a layer that has others says so in its note.
     """
 
     rows: tuple[Row, ...]
@@ -63,6 +66,7 @@ class Report:
     gain: float
     seed: int
     left: Mapping[str, str] = field(default_factory=dict)
+    structure: str = ENTRIES
 
     @property
     def numel(self) -> int:
@@ -100,7 +104,8 @@ class Report:
         return [self._total(), *left, *(f"warning: {warning}" for warning in self.warnings)]
 
     def _total(self) -> str:
-        what = f"{self.distribution} + {self.scheme}, gain {self.gain:g}, seed {self.seed}"
+        units = "" if self.structure == ENTRIES else f", {self.structure}"
+        what = f"{self.distribution} + {self.scheme}{units}, gain {self.gain:g}, seed {self.seed}"
         return f"{self.got:,} of {self.numel:,} weights active = {self.density:.6f} (asked {self.asked:,}); {what}"
 
     def _repr_html_(self) -> str:
@@ -147,6 +152,15 @@ def row_of(layer: Layer, weight: torch.Tensor, mask: torch.Tensor, *, asked: int
         dead_inputs=int(into.sum()),
         note="; ".join(filter(None, [note, _stride_note(layer), _frozen_note(layer)])),
     )
+
+
+def structure_note(layer: Layer, structure: str) -> str:
+    """Say why a layer has other units than `structure`, if so."""
+    if layer.structure == structure:
+        return ""
+    sides = " x ".join(map(str, layer.shape[2:]))
+    reason = f"a kernel of {sides}" if layer.taps > 1 else f"{block_of(structure)} does not divide its sides"
+    return f"{layer.structure}: {reason}"
 
 
 def _score(layer: Layer, weight: torch.Tensor, gain: float) -> float:

@@ -1,12 +1,13 @@
-"""What is asked of a distribution: in which layers, how many weights in all, and by whose definition."""
+"""What is asked of a distribution: in which layers, how many weights in all and in each, and by whose definition."""
 
 from collections.abc import Mapping
 
 from torch import nn
 
 from orthosparse.checks import check_density
-from orthosparse.counts import count_of
+from orthosparse.counts import apportion, count_of, in_units
 from orthosparse.layers import Layer, find_layers, unwrapped
+from orthosparse.mappings import Counts
 
 PAPER_CODE = "paper-code"
 
@@ -26,6 +27,12 @@ def budget_of(model: nn.Module, density: float, layers: Mapping[str, Layer] | No
         if id(layer.parameter()) not in own:
             raise ValueError(f"layers: expected layers of this model; {name!r} belongs to another one")
     return found, count_of(density, sum(layer.numel for layer in found.values()))
+
+
+def share(layers: Mapping[str, Layer], shares: Mapping[str, float], count: int) -> Counts:
+    """Split `count` over the layers in proportion to `shares`, each in whole units of its own, at most all of it."""
+    caps = {name: layer.numel for name, layer in layers.items()}
+    return in_units(apportion(shares, count, caps), {name: layer.unit for name, layer in layers.items()}, caps)
 
 
 def follows_paper_code(compat: str | None) -> bool:

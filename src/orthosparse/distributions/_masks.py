@@ -1,4 +1,4 @@
-"""Masks on the device of their layers: of random entries, of independent coins, of the largest scores."""
+"""Masks on the device of their layers: of random units, of independent coins, of the largest scores."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,9 @@ import torch
 
 from orthosparse.layers import Layer
 from orthosparse.mappings import Counts, Densities, Masks, Scores
-from orthosparse.masks import draw, top_k
+from orthosparse.masks import draw, top_units
 from orthosparse.randomness import derive, draw_seed
+from orthosparse.structures import ENTRIES
 
 
 def random_masks(layers: Mapping[str, Layer], counts: Counts, generator: torch.Generator | None) -> Masks:
@@ -15,12 +16,16 @@ def random_masks(layers: Mapping[str, Layer], counts: Counts, generator: torch.G
     seed = draw_seed(generator)
     return _on_layer_devices(
         layers,
-        {name: draw(layer.shape, counts[name], generator=derive(seed, name, "mask")) for name, layer in layers.items()},
+        {
+            name: draw(layer.shape, counts[name], block=layer.block, generator=derive(seed, name, "mask"))
+            for name, layer in layers.items()
+        },
     )
 
 
 def bernoulli(layers: Mapping[str, Layer], densities: Densities, generator: torch.Generator | None) -> Masks:
     """Return masks whose every entry is an independent coin, so that their counts are random."""
+    check_entries(layers)
     seed = draw_seed(generator)
     return _on_layer_devices(
         layers,
@@ -32,11 +37,23 @@ def _coins(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
     return torch.rand(shape, generator=generator, dtype=torch.float32, device="cpu")
 
 
-def top_scored(layers: Mapping[str, Layer], scores: Scores, count: int) -> Masks:
-    """Return the masks of the `count` largest scores over all layers together, wherever the layers lie."""
+def check_entries(layers: Mapping[str, Layer]) -> None:
+    """Raise unless the units of all layers are entries, which is all that the released code knows."""
+    for name, layer in layers.items():
+        if layer.structure != ENTRIES:
+            found = f"{layer.structure!r} for {name!r}"
+            raise ValueError(f"compat: 'paper-code' has entries alone; expected structure 'entries'; got {found}")
+
+
+def top_scored(layers: Mapping[str, Layer], scores: Scores, count: int, within: Masks | None = None) -> Masks:
+    """Return the masks of the `count` largest scores over all layers together, wherever the layers lie.
+
+    Blocks are ranked by their mean score. The masks lie in those of `within`, if that is given.
+    """
     if len({score.device for score in scores.values()}) > 1:
         scores = {name: score.cpu() for name, score in scores.items()}
-    return _on_layer_devices(layers, top_k(scores, count))
+    blocks = {name: layer.block for name, layer in layers.items()}
+    return _on_layer_devices(layers, top_units(scores, blocks, count, within))
 
 
 def _on_layer_devices(layers: Mapping[str, Layer], masks: Masks) -> Masks:

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from orthosparse.counts import apportion, count_of
-from orthosparse.distributions._budget import budget_of
+from orthosparse.counts import count_of
+from orthosparse.distributions._budget import budget_of, share
 from orthosparse.distributions._masks import random_masks
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
@@ -49,14 +49,15 @@ def dense_ends(
     if over not in _OVER:
         raise ValueError(f"over: expected one of {', '.join(_OVER)}; got {over!r}")
     full = _ends(layers, ends)
-    inner = {name: layer.numel for name, layer in layers.items() if name not in full}
+    inner = {name: layer for name, layer in layers.items() if name not in full}
+    sizes = {name: layer.numel for name, layer in inner.items()}
     if over == "inner":
-        count = count_of(density, sum(inner.values()))
+        count = count_of(density, sum(sizes.values()))
     else:
         count -= sum(layers[name].numel for name in full)
         if count < 0:
             raise ValueError(f"density: expected enough for {', '.join(sorted(full))} to stay dense; got {density!r}")
-    counts = apportion(inner, count, inner) | {name: layers[name].numel for name in full}
+    counts = share(inner, sizes, count) | {name: layers[name].numel for name in full}
     return random_masks(layers, counts, generator)
 
 

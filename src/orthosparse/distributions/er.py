@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from orthosparse.counts import apportion
-from orthosparse.distributions._budget import budget_of
+from orthosparse.distributions._budget import budget_of, share
 from orthosparse.distributions._masks import random_masks
 from orthosparse.distributions._sides import sides_of
 from orthosparse.layers import Layer
@@ -35,5 +34,4 @@ def er(
     del batch, loss  # data-free
     layers, count = budget_of(model, density, layers)
     shares = {name: sides_of(layer) * layer.taps for name, layer in layers.items()}
-    caps = {name: layer.numel for name, layer in layers.items()}
-    return random_masks(layers, apportion(shares, count, caps), generator)
+    return random_masks(layers, share(layers, shares, count), generator)

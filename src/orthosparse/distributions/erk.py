@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from orthosparse.counts import apportion
-from orthosparse.distributions._budget import budget_of, follows_paper_code
+from orthosparse.distributions._budget import budget_of, follows_paper_code, share
 from orthosparse.distributions._masks import bernoulli, random_masks
 from orthosparse.distributions._sides import sides_of
 from orthosparse.layers import Layer
@@ -39,8 +38,7 @@ def erk(
     del batch, loss  # data-free
     layers, count = budget_of(model, density, layers)
     shares = {name: sides_of(layer) + sum(layer.shape[2:]) for name, layer in layers.items()}
-    caps = {name: layer.numel for name, layer in layers.items()}
-    counts = apportion(shares, count, caps)
+    counts = share(layers, shares, count)
     if follows_paper_code(compat):
-        return bernoulli(layers, {name: counts[name] / caps[name] for name in counts}, generator)
+        return bernoulli(layers, {name: counts[name] / layer.numel for name, layer in layers.items()}, generator)
     return random_masks(layers, counts, generator)

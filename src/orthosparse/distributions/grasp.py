@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from orthosparse.distributions._batches import batches_of
 from orthosparse.distributions._budget import budget_of, follows_paper_code
-from orthosparse.distributions._masks import top_scored
+from orthosparse.distributions._masks import check_entries, top_scored
 from orthosparse.distributions._objective import objective_of
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
@@ -81,6 +81,7 @@ def _tempered(loss: Callable[..., Tensor] | None, temperature: float) -> Callabl
 
 def _strictly_smallest(layers: Mapping[str, Layer], scores: Scores, density: float) -> Masks:
     """Drop the largest scores, at least one, and all that equal the smallest of them."""
+    check_entries(layers)
     flat = torch.cat([score.flatten() for score in scores.values()])
     dropped = flat.topk(max(int(len(flat) * (1 - density)), 1)).values
     return {name: scores[name] < dropped.min() for name in layers}

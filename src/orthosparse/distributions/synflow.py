@@ -64,7 +64,7 @@ def synflow(
             flow.check()
         for count in counts:
             scores = {name: score.abs().masked_fill(~masks[name], -1) for name, score in flow.scores(masks).items()}
-            masks = top_scored(layers, scores, count)
+            masks = top_scored(layers, scores, count, within=masks)
     return masks
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from orthosparse.counts import apportion
-from orthosparse.distributions._budget import budget_of, follows_paper_code
+from orthosparse.distributions._budget import budget_of, follows_paper_code, share
 from orthosparse.distributions._masks import bernoulli, random_masks
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
@@ -37,5 +36,4 @@ def uniform(
     layers, count = budget_of(model, density, layers)
     if follows_paper_code(compat):
         return bernoulli(layers, dict.fromkeys(layers, float(density)), generator)
-    sizes = {name: layer.numel for name, layer in layers.items()}
-    return random_masks(layers, apportion(sizes, count, sizes), generator)
+    return random_masks(layers, share(layers, {name: layer.numel for name, layer in layers.items()}, count), generator)

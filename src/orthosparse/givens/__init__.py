@@ -5,6 +5,7 @@ tall one is the transpose of a wide one. So the smaller of its two Gram matrices
 known before any value is computed and are never read off the values, which may be tiny or zero.
 """
 
+from orthosparse.givens.blocks import sample_blocks
 from orthosparse.givens.density import expected_density, expected_rotations
 from orthosparse.givens.sampling import (
     Law,
@@ -27,5 +28,6 @@ __all__ = [
     "rotate",
     "sample",
     "sample_batch",
+    "sample_blocks",
     "sample_csr",
 ]

@@ -31,7 +31,7 @@ def fill(task: Task, counts: Sequence[int], seed: int, values: Tensor, mask: Ten
                 values[member, :, first:last].copy_(block)
             else:
                 values[member, first:last].copy_(block.T)
-        mask[member].copy_(torch.from_numpy(_active(task, made.columns[left:right])))
+        mask[member].copy_(torch.from_numpy(active_entries(task, made.columns[left:right])))
 
 
 def csr(task: Task, count: int, seed: int, threads: int) -> tuple[Array, Array, Array]:
@@ -69,7 +69,7 @@ def _rotated(task: Task, made: Plan) -> Iterator[tuple[int, Array]]:
         yield first - low, work[:, first - block : last - block]
 
 
-def _active(task: Task, columns: list[int]) -> Array:
+def active_entries(task: Task, columns: list[int]) -> Array:
     """Return integer supports as booleans, in the shape of the result."""
     size = -(-task.height // 8)
     packed = np.frombuffer(b"".join([column.to_bytes(size, "little") for column in columns]), dtype=np.uint8)

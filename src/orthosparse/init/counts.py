@@ -5,6 +5,7 @@ import math
 from orthosparse.checks import check_density
 from orthosparse.counts import TENSOR_FLOORS, count_of, least_density
 from orthosparse.registry import lookup
+from orthosparse.structures import largest_fitting
 
 
 def requested(density: float | None, count: int | None, size: int) -> int:
@@ -25,13 +26,16 @@ def requested(density: float | None, count: int | None, size: int) -> int:
     return count
 
 
-def resolve(density: float | None, count: int | None, least: int, size: int, *, floor: str) -> int:
+def resolve(density: float | None, count: int | None, least: int, size: int, *, floor: str, block: int = 1) -> int:
     """Return the count to fill: what is asked, or where that is below `least`, what the policy `floor` makes of it.
 
+    A density is rounded to whole blocks; a count must be made of them.
+
     Raises:
-        ValueError: no such policy, or the policy is to refuse; the message names the smallest density that works.
+        ValueError: no such policy, or the policy is to refuse; the message names the smallest density that works, and
+            the largest block that would do.
     """
-    wanted = requested(density, count, size)
+    wanted = requested(density, count, size) if block == 1 else _requested_blocks(density, count, size, block)
     lookup(TENSOR_FLOORS, floor, "floor")
     if wanted >= least or floor == "partial":
         return wanted
@@ -40,8 +44,25 @@ def resolve(density: float | None, count: int | None, least: int, size: int, *, 
     came = f"count: got {wanted}" if density is None else f"density: got {density!r}, {wanted} entries"
     raise ValueError(
         f"{came}; expected at least {least_density(least, size)}, {least} entries of {size}, for an orthogonal weight "
-        "(floor='partial' fills fewer, floor='minimal' fills as many as that)"
+        f"(floor='partial' fills fewer, floor='minimal' fills as many as that){_smaller_block(wanted, least, block)}"
     )
+
+
+def _requested_blocks(density: float | None, count: int | None, size: int, block: int) -> int:
+    """As `requested`, a multiple of the size of a block."""
+    unit = block**2
+    if count is None and density is not None:
+        return unit * count_of(density, size // unit)
+    wanted = requested(density, count, size)
+    if wanted % unit:
+        raise ValueError(f"count: expected a multiple of {unit}, the size of a block; got {wanted}")
+    return wanted
+
+
+def _smaller_block(wanted: int, least: int, block: int) -> str:
+    """Name the largest structure with which `wanted` entries are enough."""
+    fits = largest_fitting(block, lambda smaller: least // block * smaller <= wanted)
+    return f"; structure={fits!r} fits" if fits else ""
 
 
 def center(total: int, least: int, room: int, size: int, density: float | None) -> int:

@@ -1,17 +1,19 @@
 """Sparse orthogonal starts of one weight, and the mask they live on: a matrix, a delta kernel."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 
 from orthosparse import givens, masks
 from orthosparse.checks import KERNEL, MATRIX, check_fillable
-from orthosparse.choices import StartName, StopName, TapName, TensorFloorName
+from orthosparse.choices import StartName, StopName, StructureName, TapName, TensorFloorName
 from orthosparse.givens import Law
 from orthosparse.init import counts, delta
+from orthosparse.init.structured import block_matrix
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.sharding import write_
+from orthosparse.structures import ENTRIES, check_structure
 
 
 def sparse_orthogonal_(
@@ -25,11 +27,12 @@ def sparse_orthogonal_(
     angle: float | None = None,
     start: StartName | str = "identity",
     floor: TensorFloorName | str = "error",
+    structure: StructureName | str = ENTRIES,
     threads: int = 1,
 ) -> torch.Tensor:
     """Fill a matrix with a sparse orthogonal one, a product of random Givens rotations, and return its mask.
 
-    Gain apart, the entries are those of `givens.sample` with the same generator.
+    Gain apart, the entries are those of `givens.sample` with the same generator (`givens.sample_blocks` for blocks).
 
     Args:
         count: the number of active entries, instead of `density`.
@@ -39,6 +42,8 @@ def sparse_orthogonal_(
         floor: what to do when fewer than min(n, m) entries are asked for, so that no orthogonal matrix has so few.
             "error" refuses; "partial" fills as many rows as there are entries with one unit entry each, in columns of
             their own, and leaves the rest at zero; "minimal" fills an orthogonal matrix of min(n, m) entries.
+        structure: "entries", or "block:64" for whole blocks of 64 x 64 (a power of two from 16 on that divides both
+            sides). Densities and floors are then counted in blocks: an orthogonal matrix has at least min(n, m) / 64.
 
     Example:
         >>> weight = torch.empty(4, 4)
@@ -47,21 +52,20 @@ def sparse_orthogonal_(
         (8, True)
     """
     scale = check_fillable(weight, MATRIX, gain)
-    least = min(weight.shape)
-    total = counts.resolve(density, count, least, weight.numel(), floor=floor)
-    values, mask = givens.sample(
-        (weight.shape[0], weight.shape[1]),
-        max(total, least),
-        stop=stop,
-        angle=angle,
-        start=start,
-        generator=generator,
-        dtype=weight.dtype if scale == 1 else torch.float64,
-        threads=threads,
-    )
-    if total < least:
-        mask = masks.resize(mask, total, generator=derive(draw_seed(generator), "kept"))
-        values = values * mask
+    shape, dtype = (weight.shape[0], weight.shape[1]), weight.dtype if scale == 1 else torch.float64
+    if check_structure(structure) == ENTRIES:
+        law = Law(stop=stop, angle=angle, start=start)
+        least = min(shape)
+        total = counts.resolve(density, count, least, weight.numel(), floor=floor)
+        values, mask = givens.sample(shape, max(total, least), generator=generator, dtype=dtype, threads=threads, **law)
+        if total < least:
+            mask = masks.resize(mask, total, generator=derive(draw_seed(generator), "kept"))
+            values = values * mask
+    else:
+        if angle is not None:
+            raise ValueError(f"angle: expected None, as rotations of blocks have no angle; got {angle!r}")
+        asked: dict[str, Any] = {"density": density, "count": count, "floor": floor}
+        values, mask = block_matrix(shape, structure, stop=stop, start=start, generator=generator, dtype=dtype, **asked)
     write_(weight, values if scale == 1 else values.mul_(scale))
     active: torch.Tensor = mask.to(weight.device)
     return active

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 from torch import nn
 
+from orthosparse.choices import StructureName
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
 from orthosparse.layers.tensors import is_pruned, tensors_of
 from orthosparse.parametrized import has_one_leaf, leaf, plain_modules, tensor_names
 from orthosparse.selection import Selection, Selector, matches_pattern
+from orthosparse.structures import ENTRIES, check_structure, fitting
 
 Split = Mapping[str, int | Sequence[int]]
 
@@ -22,6 +24,7 @@ def find_layers(
     include: Sequence[Selector] | Selector | None = None,
     exclude: Sequence[Selector] | Selector = (),
     split: Split | None = None,
+    structure: StructureName | str = ENTRIES,
 ) -> dict[str, Layer]:
     """Return the layers of `model` that are to be sparsified, by name, in module order.
 
@@ -38,15 +41,20 @@ def find_layers(
             (``"mixer.weight_b"``).
         split: fused matrices by module or tensor, name or glob: the number of equal parts, or their output sizes. In
             a convolution with groups, what a group and a part have in common is a matrix of its own.
+        structure: the units that are active or not: ``"entries"``; ``"block:64"``, square blocks (a layer that the
+            block does not divide has the largest power of two from 16 on that does, and entries where there is none,
+            or where a kernel has several taps).
 
     Raises:
         TypeError: something that is not a selector, or not a split.
-        ValueError: a name or glob that matches nothing, a split that does not fit, or a tensor that cannot be masked.
+        ValueError: a name or glob that matches nothing, a split that does not fit, a tensor that cannot be masked, or
+            an unknown structure.
 
     Example:
         >>> [*find_layers(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)), exclude=["2"])]
         ['0']
     """
+    check_structure(structure)
     model = unwrapped(model)
     wanted = None if include is None else Selection(model, include, "include")
     unwanted = Selection(model, exclude, "exclude")
@@ -64,8 +72,14 @@ def find_layers(
             continue
         if id(parameter) not in layers:
             tied = [(m, t) for m, t in owners[id(parameter)] if (m, t) != (layer.module, layer.tensor)]
-            layers[id(parameter)] = replace(layer, parts=splits.parts_of(layer), tied=tuple(tied))
+            layer = replace(layer, parts=splits.parts_of(layer), tied=tuple(tied))
+            layers[id(parameter)] = replace(layer, structure=_fitting(structure, layer))
     return {layer.name: layer for layer in layers.values()}
+
+
+def _fitting(structure: str, layer: Layer) -> str:
+    """The structure that this layer gets."""
+    return fitting(structure, [side for shape in layer.shapes for side in shape]) if layer.taps == 1 else ENTRIES
 
 
 def _candidates(model: nn.Module, *, everything: bool) -> Iterator[Layer]:

@@ -9,6 +9,7 @@ from torch import nn
 
 from orthosparse.layers.matrices import matrix_views, row_ranges
 from orthosparse.parametrized import leaf
+from orthosparse.structures import ENTRIES, block_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,7 @@ class Layer:
         transposed: stored as (in, out, ...).
         biases: the bias parameters of `module` that go with it.
         tied: other places that hold the same parameter.
+        structure: the units of it that are active or not (see `structures`).
     """
 
     name: str
@@ -35,6 +37,7 @@ class Layer:
     transposed: bool = False
     biases: tuple[str, ...] = ()
     tied: tuple[tuple[nn.Module, str], ...] = ()
+    structure: str = ENTRIES
 
     @cached_property
     def shape(self) -> torch.Size:
@@ -54,7 +57,17 @@ class Layer:
     @property
     def floor(self) -> int:
         """The fewest active entries with which every matrix in it can be orthogonal."""
-        return sum(min(shape) for shape in self.shapes)
+        return self.block * sum(min(shape) for shape in self.shapes)
+
+    @property
+    def block(self) -> int:
+        """Side of the square blocks that are active or not; 1 where those are entries."""
+        return block_of(self.structure)
+
+    @property
+    def unit(self) -> int:
+        """How many entries are active or not together."""
+        return self.block**2
 
     @property
     def shapes(self) -> list[tuple[int, int]]:

@@ -17,6 +17,7 @@ from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.schemes._fill import check_scales, fill_biases, full_weight, match_layers
 from orthosparse.sharding import zero_off_
+from orthosparse.structures import ENTRIES
 
 _TAPS = {"center": "at the centre of the kernel", "random": "at a tap of its own for each input channel"}
 _DEPTHWISE = {"keep": None, "center": "center", "shift": "random"}  # the tap of grouped convolutions
@@ -43,7 +44,8 @@ def eoi(
 
     Of a given mask only the count matters. A convolution has the matrix at one tap of its kernel; the entries that its
     mask still lacks are drawn uniformly and start at zero. Fused parts and groups are matrices of their own that share
-    the layer's count in proportion to their sizes, each with as many as orthogonality needs.
+    the layer's count in proportion to their sizes, each with as many as orthogonality needs. A layer whose structure is
+    blocks gets whole blocks (`givens.sample_blocks`).
 
     Args:
         center_density: of the matrix in a convolution: a number, "density" for the density of the whole kernel (the
@@ -76,6 +78,8 @@ def eoi(
     for name, layer in layers.items():
         if name in kept:
             zero_off_(layer.parameter(), masks[name])
+        elif layer.structure != ENTRIES:
+            result[name] = _structured(layer, counts[name], seed, **options)
         elif layer.kind == "conv":
             where = {"tap": tap if layer.groups == 1 else grouped_tap, **centers}
             fill = _kernel if len(layer.shapes) == layer.groups else _kernels
@@ -128,6 +132,25 @@ def _kernels(layer: Layer, count: int, seed: int, *, center_density: Any, **opti
     return mask
 
 
+def _structured(layer: Layer, count: int, seed: int, **options: Any) -> torch.Tensor:
+    """Fill the matrices of a layer with whole units and return its mask."""
+    with full_weight(layer.parameter()) as weight:
+        values = torch.empty_like(weight, memory_format=torch.contiguous_format)
+        mask = torch.empty_like(values, dtype=torch.bool)
+        places = zip(_matrices(layer, values), _matrices(layer, mask), _shares(layer, count), strict=True)
+        for index, (matrix, active, share) in enumerate(places):
+            drawn = init.sparse_orthogonal_(
+                matrix.squeeze(-1),
+                count=share,
+                structure=layer.structure,
+                generator=derive(seed, layer.name, index),
+                **options,
+            )
+            active.copy_(drawn.unsqueeze(-1))
+        weight.copy_(values)
+    return mask
+
+
 def _matrices(layer: Layer, tensor: torch.Tensor) -> list[torch.Tensor]:
     """Return views [out, in, taps] of the matrices in the layer's weight or mask."""
     return [matrix for stack in layer.matrices(tensor) for matrix in stack]
@@ -147,11 +170,12 @@ def _linear(layer: Layer, count: int, seed: int, **options: Any) -> torch.Tensor
 
 def _shares(layer: Layer, count: int) -> list[int]:
     """Split the count over the fused matrices in proportion to their sizes; each gets its floor where that can be."""
-    sizes = {str(index): out * inputs * layer.taps for index, (out, inputs) in enumerate(layer.shapes)}
-    shares = apportion({name: float(size) for name, size in sizes.items()}, count, sizes)
+    shapes, unit = {str(index): shape for index, shape in enumerate(layer.shapes)}, layer.unit
+    sizes = {name: out * inputs * layer.taps // unit for name, (out, inputs) in shapes.items()}
+    shares = apportion({name: float(size) for name, size in sizes.items()}, count // unit, sizes)
     if count >= layer.floor:
-        shares = raise_to_floors(shares, {str(index): min(shape) for index, shape in enumerate(layer.shapes)})
-    return list(shares.values())
+        shares = raise_to_floors(shares, {name: min(shape) // layer.block for name, shape in shapes.items()})
+    return [unit * share for share in shares.values()]
 
 
 def _check_center_density(center_density: float | str | None) -> float | str | None:

@@ -19,6 +19,7 @@ from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.schemes._fill import check_scales, fill_biases, match_layers
 from orthosparse.sharding import write_
+from orthosparse.structures import ENTRIES
 
 _DOUBLED = {"linear": False, "tanh": False, "relu": True}
 _DEGREES = ("exact", "nearest")
@@ -66,7 +67,8 @@ def sao(
             the nearest one it allows; a number is the degree of every layer whose mask is not full.
 
     Raises:
-        ValueError: a shape does not allow its density; the message names the nearest ones it allows.
+        ValueError: a shape does not allow its density (the message names the nearest ones it allows), or a layer has
+            another structure than entries.
 
     Example:
         >>> model = nn.Linear(8, 8)
@@ -75,6 +77,11 @@ def sao(
         ([2, 2, 2, 2, 2, 2, 2, 2], [2, 2, 2, 2, 2, 2, 2, 2])
     """
     layers, seed = match_layers(model, masks, layers), draw_seed(generator)
+    for name, layer in layers.items():
+        if layer.structure != ENTRIES:
+            raise ValueError(
+                f"structure: sao has regular masks of entries; expected 'entries', got {layer.structure!r} for {name!r}"
+            )
     gain, bias_std = check_scales(layers, gain, bias_std)
     doubled = lookup(_DOUBLED, activation, "activation")
     names = [*find_layers(model)] if doubled else []

@@ -1,0 +1,200 @@
+"""Laws of every distribution and every scheme on models whose layers have blocks."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import orthosparse
+from orthosparse.counts import count_of
+from orthosparse.distributions import DISTRIBUTIONS
+from orthosparse.layers import find_layers
+from orthosparse.masks import counts_of
+from orthosparse.orthogonality import orthogonality_score
+from orthosparse.schemes import SCHEMES
+from orthosparse.structures import grid_of, tiled
+
+OPTIONS = {"synflow": {"rounds": 7}, "snip_iterative": {"rounds": 4}, "ai": {"iterations": 50}}
+BLOCKS = {"stem": 1, "mix": 32, "pixel": 16, "qkv": 16, "narrow": 32, "wide": 32, "head": 1}
+every_distribution = pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+schemes_of_blocks = pytest.mark.parametrize("scheme", [scheme for scheme in SCHEMES if scheme != "sao"])
+
+
+class Blocky(nn.Module):
+    """A kernel, convolutions of one tap with and without groups, fused matrices, and sides that 32 does not divide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        self.mix = nn.Conv2d(64, 64, 1, groups=2, bias=False)
+        self.pixel = nn.Conv2d(64, 48, 1, bias=False)
+        self.qkv = nn.Linear(48, 96, bias=False)
+        self.narrow = nn.Linear(96, 64, bias=False)
+        self.wide = nn.Linear(64, 96, bias=False)
+        self.head = nn.Linear(96, 10, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.pixel(F.relu(self.mix(F.relu(self.stem(x)))))).mean((2, 3))
+        return self.head(F.relu(self.wide(F.relu(self.narrow(F.relu(self.qkv(x)))))))
+
+
+def model():
+    made, g = Blocky(), torch.Generator().manual_seed(1)
+    for parameter in made.parameters():
+        with torch.no_grad():
+            parameter.copy_(torch.randn(parameter.shape, generator=g) / parameter[0].numel() ** 0.5)
+    return made
+
+
+SPLIT = {"qkv": 2, "wide": 3}
+
+
+def layers_of(net):
+    return find_layers(net, structure="block:32", split=SPLIT)
+
+
+def batch():
+    g = torch.Generator().manual_seed(2)
+    return torch.randn(8, 3, 4, 4, generator=g), torch.arange(8)
+
+
+def call(distribution, net, density, layers, seed=0):
+    g, own = torch.Generator().manual_seed(seed), OPTIONS.get(distribution, {})
+    return DISTRIBUTIONS[distribution](net, density, layers=layers, batch=batch(), generator=g, **own)
+
+
+def assert_whole(layers, masks):
+    for name, layer in layers.items():
+        grid = grid_of(masks[name], layer.block)
+        assert torch.equal(tiled(grid, layer.block, layer.shape), masks[name]), name
+
+
+def test_layers_have_the_blocks_that_divide_each_of_their_matrices():
+    net = model()
+    assert {name: layer.block for name, layer in layers_of(net).items()} == BLOCKS
+    assert find_layers(net, structure="block:32", split={"wide": 2})["wide"].block == 16  # of 48 rows each
+    assert {layer.structure for layer in find_layers(net).values()} == {"entries"}
+
+
+def test_floors_are_counted_in_blocks():
+    layers = layers_of(model())
+    assert layers["mix"].floor == 2 * 32 * 32  # a block for each group
+    assert layers["wide"].floor == 3 * 32 * 32
+    assert layers["narrow"].floor == 2 * 32 * 32
+    assert layers["head"].floor == 10
+
+
+@every_distribution
+@pytest.mark.parametrize("density", [0.0, 0.07, 0.13, 0.5, 0.9, 1.0])
+def test_masks_are_of_whole_blocks_and_entries_take_up_the_rest(distribution, density):
+    net = model()
+    layers = layers_of(net)
+    masks = call(distribution, net, density, layers)
+    assert_whole(layers, masks)
+    numel = sum(layer.numel for layer in layers.values())
+    if distribution == "dense_ends":
+        ends = layers["stem"].numel + layers["head"].numel  # no entries are left between them
+        assert abs(sum(counts_of(masks).values()) - ends - count_of(density, numel - ends)) <= 16 * 16 / 2
+    else:
+        assert sum(counts_of(masks).values()) == count_of(density, numel)
+
+
+@every_distribution
+def test_without_entries_the_total_is_off_by_half_of_the_smallest_block_at_most(distribution):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+    layers = find_layers(net, structure="block:32")
+    assert [layer.block for layer in layers.values()] == [16, 32, 16]
+    for density in (0.05, 0.3, 0.61):
+        masks = call(distribution, net, density, layers)
+        assert_whole(layers, masks)
+        if distribution != "dense_ends":
+            assert abs(sum(counts_of(masks).values()) - density * sum(m.numel() for m in masks.values())) <= 128
+
+
+@pytest.mark.parametrize("distribution", ["magnitude", "snip", "synflow"])
+def test_blocks_of_a_scored_layer_are_those_of_largest_mean_score(distribution):
+    net, (x, y) = nn.Sequential(nn.Flatten(), nn.Linear(48, 96, bias=False)), batch()
+    weight = torch.randn(96, 48, generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        net[1].weight.copy_(weight)
+    (slope,) = torch.autograd.grad(F.cross_entropy(net(x), y), net[1].weight)
+    scores = {"magnitude": weight.abs(), "snip": (weight * slope).abs(), "synflow": weight.abs()}[distribution]
+    best = scores.view(6, 16, 3, 16).mean((1, 3)).flatten().topk(4).indices
+    options = {"rounds": 1} if distribution == "synflow" else {}
+    layers = find_layers(net, structure="block:16")
+    kept = DISTRIBUTIONS[distribution](net, 4 / 18, layers=layers, batch=(x, y), **options)["1"]
+    assert int(kept.sum()) == 4 * 256
+    assert set(best.tolist()) == set(kept[::16, ::16].flatten().nonzero()[:, 0].tolist())
+
+
+def test_synflow_never_brings_a_block_back():
+    net, before = model(), None
+    layers = layers_of(net)
+    for rounds in range(1, 6):  # the first rounds of a schedule of one factor a round
+        masks = DISTRIBUTIONS["synflow"](net, 0.7**rounds, layers=layers, batch=batch(), rounds=rounds)
+        if before is not None:
+            assert all(bool((masks[name] <= before[name]).all()) for name in masks)
+        before = masks
+
+
+@schemes_of_blocks
+@pytest.mark.parametrize("distribution", ["erk", "magnitude"])
+def test_schemes_keep_whole_blocks_and_counts(scheme, distribution):
+    net = model()
+    layers = layers_of(net)
+    given = call(distribution, net, 0.6, layers)
+    g = torch.Generator().manual_seed(0)
+    masks = SCHEMES[scheme](net, given, layers=layers, generator=g, **OPTIONS.get(scheme, {}))
+    assert_whole(layers, masks)
+    assert counts_of(masks) == counts_of(given)
+    for name, layer in layers.items():
+        assert not layer.parameter()[~masks[name]].any()
+
+
+def test_sao_refuses_blocks_and_leaves_the_model():
+    net = model()
+    before = {name: parameter.clone() for name, parameter in net.named_parameters()}
+    with pytest.raises(ValueError, match=r"structure: sao has .* expected 'entries', got 'block:32' for 'mix'"):
+        orthosparse.sparsify(net, 0.5, scheme="sao", structure="block:32", distribution="uniform")
+    assert all(torch.equal(parameter, before[name]) for name, parameter in net.named_parameters())
+    assert not orthosparse.masks_of(net)
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "erk", "grasp"])
+def test_coins_of_the_released_code_are_refused(distribution):
+    net = model()
+    with pytest.raises(ValueError, match=r"compat: 'paper-code' has entries alone; .* got 'block:32' for 'mix'"):
+        DISTRIBUTIONS[distribution](net, 0.5, layers=layers_of(net), batch=batch(), compat="paper-code")
+
+
+@pytest.mark.parametrize("depthwise", ["center", "keep"])
+def test_eoi_makes_every_matrix_of_blocks_orthogonal(depthwise):
+    net = model().double()
+    report = orthosparse.sparsify(
+        net,
+        0.6,
+        structure="block:32",
+        split=SPLIT,
+        depthwise=depthwise,
+        generator=torch.Generator().manual_seed(0),
+    )
+    layers = layers_of(net)
+    assert_whole(layers, orthosparse.masks_of(net))
+    for name, layer in layers.items():
+        if name == "mix" and depthwise == "keep":
+            continue
+        for stack in layer.matrices(layer.weight().contiguous()):
+            for matrix in stack:
+                kernel = matrix.reshape(*matrix.shape[:2], *layer.shape[2:])
+                assert orthogonality_score(kernel if kernel.dim() > 2 else matrix.squeeze(-1)) <= 1e-11, name
+    assert report.got == report.asked == count_of(0.6, report.numel)
+
+
+def test_what_a_layer_gets_depends_on_its_own_mask_and_name_alone():
+    nets = [model(), model()]
+    masks = call("erk", nets[0], 0.6, layers_of(nets[0]))
+    some = {name: masks[name] for name in ("qkv", "narrow")}
+    for net, given in zip(nets, (masks, some), strict=True):
+        SCHEMES["eoi"](net, given, layers=layers_of(net), generator=torch.Generator().manual_seed(3))
+    assert torch.equal(nets[0].qkv.weight, nets[1].qkv.weight)
+    assert torch.equal(nets[0].narrow.weight, nets[1].narrow.weight)

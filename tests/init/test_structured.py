@@ -1,0 +1,84 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orthosparse import givens
+from orthosparse.counts import count_of
+from orthosparse.init import sparse_orthogonal_
+from orthosparse.structures import grid_of, structure_of, tiled
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 6), st.floats(0, 1), st.sampled_from([16, 32]), st.integers(0, 2**32))
+def test_a_matrix_of_blocks_has_the_nearest_number_of_them_and_is_orthogonal(rows, cols, density, block, seed):
+    weight = torch.full((rows * block, cols * block), torch.nan, dtype=torch.float64)
+    structure = f"block:{block}"
+    mask = sparse_orthogonal_(weight, density, gain=1.5, floor="minimal", structure=structure, generator=seeded(seed))
+    grid = grid_of(mask, block)
+    assert torch.equal(tiled(grid, block, mask.shape), mask)
+    assert int(grid.sum()) == max(min(rows, cols), count_of(density, rows * cols))
+    assert not weight[~mask].any()
+    wide = (weight if rows <= cols else weight.T) / 1.5
+    assert (wide @ wide.T - torch.eye(len(wide), dtype=torch.float64)).abs().max() <= 1e-12
+
+
+def test_its_entries_are_those_of_the_sampler():
+    weight = torch.empty(64, 96)
+    mask = sparse_orthogonal_(weight, count=9 * 256, structure="block:16", generator=seeded(4))
+    values, grid = givens.sample_blocks((64, 96), 9, 16, generator=seeded(4), dtype=torch.float32)
+    assert torch.equal(weight, values)
+    assert torch.equal(mask, tiled(grid, 16, (64, 96)))
+
+
+def test_entries_are_the_default():
+    first, second = torch.empty(64, 64), torch.empty(64, 64)
+    sparse_orthogonal_(first, 0.3, generator=seeded())
+    sparse_orthogonal_(second, 0.3, structure="entries", generator=seeded())
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("shape", [(64, 96), (96, 64)])
+def test_too_few_blocks_make_a_partial_isometry(shape):
+    weight = torch.empty(shape, dtype=torch.float64)
+    mask = sparse_orthogonal_(weight, count=2 * 256, floor="partial", structure="block:16", generator=seeded())
+    assert int(mask.sum()) == 2 * 256
+    values = torch.linalg.svdvals(weight)
+    torch.testing.assert_close(values, torch.tensor([1.0] * 32 + [0.0] * 32).double(), rtol=0, atol=1e-12)
+    assert structure_of(mask) == "block:16"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"density": 0.3, "structure": "block:64"},
+            r"structure: 'block:64' does not divide 96 x 128; expected 'block:32'",
+        ),
+        (
+            {"density": 0.2, "structure": "block:32"},
+            r"density: got 0.2, 2048 entries; expected at least 0.25.*'block:16' fits",
+        ),
+        ({"density": 0.1, "structure": "block:32"}, r"'entries' fits"),
+        ({"count": 700, "structure": "block:16"}, r"count: expected a multiple of 256, the size of a block; got 700"),
+        ({"density": 0.5, "structure": "blocks"}, r"structure: expected 'entries'"),
+        (
+            {"density": 0.5, "structure": "block:32", "angle": 1.0},
+            r"angle: expected None, as rotations of blocks have no",
+        ),
+    ],
+)
+def test_what_is_refused_is_named_and_the_weight_stays(options, message):
+    weight = torch.full((96, 128), 7.0)
+    with pytest.raises(ValueError, match=message):
+        sparse_orthogonal_(weight, **options)
+    assert bool((weight == 7.0).all())
+
+
+def test_sides_that_no_block_divides_are_sent_to_entries():
+    with pytest.raises(ValueError, match=r"does not divide 40 x 64; expected 'entries'"):
+        sparse_orthogonal_(torch.empty(40, 64), 0.5, structure="block:32")

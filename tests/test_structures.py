@@ -1,0 +1,90 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orthosparse.structures import (
+    block_of,
+    check_structure,
+    fitting,
+    grid_of,
+    largest_fitting,
+    means_of,
+    structure_of,
+    tiled,
+)
+
+
+@pytest.mark.parametrize("structure", ["entries", "block:16", "block:64", "block:1024"])
+def test_known_structures_are_returned(structure):
+    assert check_structure(structure) == structure
+
+
+@pytest.mark.parametrize(
+    "wrong", ["block", "block:", "block:8", "block:48", "block:-64", "block:064", "block: 64", "4:8", "", None, 64]
+)
+def test_unknown_structures_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=r"structure: expected 'entries' or 'block:N'.*; got ") as caught:
+        check_structure(wrong)
+    assert repr(wrong) in str(caught.value)
+
+
+@given(st.lists(st.integers(1, 40).map(lambda side: 8 * side), min_size=1, max_size=4), st.sampled_from([16, 32, 64]))
+def test_the_fitting_block_is_the_largest_power_of_two_from_16_on_that_divides_every_side(sides, block):
+    dividing = [b for b in (16, 32, 64) if b <= block and all(side % b == 0 for side in sides)]
+    assert fitting(f"block:{block}", sides) == (f"block:{max(dividing)}" if dividing else "entries")
+
+
+def test_entries_stay_what_they_are():
+    assert fitting("entries", [3, 5]) == "entries"
+    assert [block_of(structure) for structure in ("entries", "block:32")] == [1, 32]
+
+
+def test_smaller_blocks_are_tried_down_to_16_and_then_entries():
+    seen = []
+    assert largest_fitting(128, lambda block: bool(seen.append(block))) is None
+    assert seen == [64, 32, 16, 1]
+    assert largest_fitting(1, lambda block: True) is None
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.sampled_from([1, 2, 5]), st.booleans())
+def test_a_grid_tiled_is_a_tensor_of_constant_blocks_and_read_back(rows, cols, block, kernel):
+    grid = torch.rand(rows, cols, generator=torch.Generator().manual_seed(rows * 7 + cols)) < 0.5
+    shape = (rows * block, cols * block, 1, 1) if kernel and block > 1 else (rows * block, cols * block)
+    mask = tiled(grid, block, shape)
+    assert mask.shape == shape
+    assert all(bool(mask[i, j]) == bool(grid[i // block, j // block]) for i in range(shape[0]) for j in range(shape[1]))
+    assert torch.equal(grid_of(mask, block), grid)
+
+
+def test_means_are_those_of_the_blocks():
+    scores = torch.arange(24.0).view(4, 6)
+    expected = [[scores[i : i + 2, j : j + 2].mean().item() for j in (0, 2, 4)] for i in (0, 2)]
+    assert means_of(scores, 2).tolist() == expected
+    assert means_of(scores.view(4, 6, 1, 1), 2).tolist() == expected
+    assert means_of(scores, 1) is scores
+
+
+@given(st.integers(2, 5), st.integers(2, 5), st.sampled_from([16, 32]), st.integers(0, 2**32))
+def test_the_structure_of_a_mask_of_blocks_is_read_off_it(rows, cols, block, seed):
+    grid = torch.rand(rows, cols, generator=torch.Generator().manual_seed(seed)) < 0.5
+    mask = tiled(grid, block, (rows * block, cols * block))
+    found = structure_of(mask)
+    if grid.all() or not grid.any():
+        assert found == "entries"
+    else:  # blocks may lie so that larger ones have them all
+        assert block_of(found) % block == 0
+        assert torch.equal(tiled(grid_of(mask, block_of(found)), block_of(found), mask.shape), mask)
+
+
+def test_one_entry_more_or_less_makes_a_mask_of_entries():
+    mask = tiled(torch.eye(2, dtype=torch.bool), 32, (64, 64))
+    assert structure_of(mask) == "block:32"
+    mask[5, 60] = True
+    assert structure_of(mask) == "entries"
+
+
+def test_kernels_of_one_tap_are_matrices_and_others_have_entries():
+    mask = tiled(torch.eye(2, dtype=torch.bool), 32, (64, 64))
+    assert structure_of(mask.view(64, 64, 1, 1)) == "block:32"
+    assert structure_of(mask.view(64, 64, 1, 1).expand(64, 64, 3, 3)) == "entries"
