@@ -25,7 +25,7 @@ from orthosparse import sparsify
 from orthosparse.lab.data import Augmentation, Dataset, Normalisation, Split
 from orthosparse.lab.provenance import provenance
 from orthosparse.lab.seeds import fenced
-from orthosparse.lab.training import Recipe, TrainConfig, assemble, launch, recipe_for
+from orthosparse.lab.training import Recipe, Run, assemble, launch, recipe_for
 from orthosparse.lab.training.assembly import started
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.ensemble import Step, Ways, ensemble_of, start_of
@@ -69,12 +69,12 @@ def made_up(model: str, size: Size, device: torch.device) -> Dataset:
     return replace(data, augmentation=crops).to(device)
 
 
-def config_of(model: str, size: Size, depth: int | None = None, scheme: str = "eoi", **recipe: Any) -> TrainConfig:
+def config_of(model: str, size: Size, depth: int | None = None, scheme: str = "eoi", **recipe: Any) -> Run:
     chosen: Recipe = replace(recipe_for(model), batch=size.batch, **recipe)
     options = {} if model == "resnet32" else {"depth": depth or size.depth[model], "width": size.width}
     own = {"iterations": size.iterations} if scheme == "ai" else {}
     data = "mnist" if model == "mlp1000" else "cifar10"
-    return TrainConfig(model, data, chosen, None, options, 0.125, "erk", scheme, options=own, validation=False)
+    return Run(model, data, chosen, None, options, 0.125, "erk", scheme, options=own, validation=False)
 
 
 def milliseconds(step: Callable[[], None], size: Size, device: torch.device) -> float:
@@ -108,7 +108,7 @@ def fresh(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def start_for(config: TrainConfig, data: Dataset, device: torch.device) -> Start:
+def start_for(config: Run, data: Dataset, device: torch.device) -> Start:
     """Return an EOI start whose inner layers repeat those of a shallow network: quick to make, and as good to time."""
     if config.model == "resnet32":
         return start_of(config, 1, data, device, None)
@@ -132,7 +132,7 @@ def names_of(model: str, depth: int) -> list[str]:
     return [*(f"conv{index}" for index in range(1, depth - 2)), "fc"]
 
 
-def ensemble_step(config: TrainConfig, members: int, size: Size, device: torch.device, ways: Ways) -> dict[str, Any]:
+def ensemble_step(config: Run, members: int, size: Size, device: torch.device, ways: Ways) -> dict[str, Any]:
     """Return the time of a step of so many members, all from one start, and the memory at its peak."""
     fresh(device)
     data = made_up(config.model, size, device)
@@ -145,7 +145,7 @@ def ensemble_step(config: TrainConfig, members: int, size: Size, device: torch.d
     return {"ms": taken, "peak_gb": gigabytes(device), "alive": int(ensemble.records.alive.sum())}
 
 
-def loop_step(config: TrainConfig, size: Size, device: torch.device, *, graph: bool) -> dict[str, Any]:
+def loop_step(config: Run, size: Size, device: torch.device, *, graph: bool) -> dict[str, Any]:
     """Return the time of a step of the loop for single runs, channels last, of the same weights without masks."""
     fresh(device)
     fabric = launch(device=str(device), precision=config.recipe.precision)

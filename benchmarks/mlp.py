@@ -23,7 +23,7 @@ from orthosparse.lab.data import Split, load
 from orthosparse.lab.models import build
 from orthosparse.lab.provenance import provenance
 from orthosparse.lab.threads import one_thread
-from orthosparse.lab.training import Callback, Recipe, State, TrainConfig, recipe_for, train
+from orthosparse.lab.training import Callback, Recipe, Run, State, recipe_for, train
 
 
 def bare(split: Split, recipe: Recipe) -> Callable[[], None]:
@@ -69,7 +69,7 @@ def measure(root: Path, epochs: int, density: float) -> dict[str, Any]:
     """Return one row: seconds an epoch of either way (the first is not counted), and their ratio, epoch by epoch."""
     recipe = replace(recipe_for("mlp"), epochs=epochs, schedule="constant")
     turns = Turns(bare(load("mnist", root).train, recipe))
-    config = TrainConfig("mlp", "mnist", recipe, density=density, activation="tanh")
+    config = Run("mlp", "mnist", recipe, density=density, activation="tanh")
     with tempfile.TemporaryDirectory() as out:
         row = train(config, seed=1, root=root, out=out, device="cpu", callbacks=[turns])
     times = {way: seconds[1:] for way, seconds in turns.seconds.items()}

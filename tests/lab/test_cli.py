@@ -220,7 +220,7 @@ def _completed(line):
         ("orthosparse pa", ["paper"]),
         ("orthosparse paper r", ["report", "run"]),
         ("orthosparse paper run contemporary eff", ["efficiency"]),
-        ("orthosparse train --mod", ["--model"]),
+        ("orthosparse train --mod", ["--model", "--model-option"]),
         ("orthosparse train --model resnet3", ["resnet32"]),
         ("orthosparse train --distribution snip", ["snip", "snip_iterative"]),
         ("orthosparse inspect mlp --scheme ", ["ai", "base", "eoi", "sao"]),

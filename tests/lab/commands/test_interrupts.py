@@ -52,8 +52,8 @@ def test_train_keeps_the_step_and_goes_on_with_resume(tmp_path, monkeypatch):
     assert saved
     monkeypatch.chdir(tmp_path)
     assert cli.main(words) == 0
-    row = json.loads((tmp_path / "run" / "result.jsonl").read_text())
-    assert [epoch["epoch"] for epoch in row["epochs"]] == list(range(1, 81))
+    (row,) = Store(tmp_path / "run" / "results.sqlite").rows()
+    assert row["metrics"]["epochs"] == len(row["curves"]["loss"]) == 80
 
 
 def test_paper_run_keeps_its_rows_and_goes_on_with_the_same_command(tmp_path, monkeypatch, capsys):

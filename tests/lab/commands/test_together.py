@@ -3,6 +3,8 @@ import json
 import pytest
 
 from orthosparse.lab import cli
+from orthosparse.lab.experiments import experiment_of
+from orthosparse.lab.sweep.pairs import Pair, perform
 from orthosparse.lab.sweep.store import Store
 
 SMALL = "--data digits --depth 8 --width 16 --density 0.3 --epochs 1 --lr 0.05 --batch 100 --device cpu"
@@ -13,21 +15,25 @@ def _together(out, *more):
     return cli.main(["together", *SMALL.split(), "--out", str(out), *more])
 
 
+def _rows(folder):
+    """The rows of a store by scheme, density, moving masks and seed."""
+    names = ("scheme", "density", "dynamic")
+    rows = Store(folder / "results.sqlite").rows()
+    return {(*(row["fields"][name] for name in names), row["seed"]): row for row in rows}
+
+
 def test_every_start_has_a_line_and_every_member_a_row(tmp_path, capsys):
     assert _together(tmp_path, *STARTS, "--seeds", "1,2") == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["start", "density", "test", "accuracy"]
     assert [line.split()[0] for line in lines] == [*STARTS[1::2], "rows"]
-    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    assert [(row["config"]["scheme"], row["config"]["density"], row["seed"]) for row in rows] == [
-        (scheme, density, seed)
-        for scheme, density in (("base", 0.3), ("ai", 0.3), ("eoi", 0.3), ("eoi", 1.0))
-        for seed in (1, 2)
-    ]
-    mean = 50 * (rows[0]["test_accuracy"] + rows[1]["test_accuracy"])
+    rows = _rows(tmp_path)
+    starts = (("base", 0.3), ("ai", 0.3), ("eoi", 0.3), ("eoi", 1.0))
+    assert rows.keys() == {(*start, None, seed) for start in starts for seed in (1, 2)}
+    mean = 50 * sum(rows["base", 0.3, None, seed]["metrics"]["test_accuracy"] for seed in (1, 2))
     assert f"{mean:.2f} % (" in lines[0]
-    assert rows[1]["config"]["options"] == {}
-    assert rows[2]["config"]["options"] == {"iterations": 20}
+    assert rows["base", 0.3, None, 1]["fields"]["options"] == {}
+    assert rows["ai", 0.3, None, 1]["fields"]["options"] == {"iterations": 20}
 
 
 def test_residual_networks_have_no_depth_to_choose_and_train_together_too(few_digits, tmp_path, capsys):
@@ -35,26 +41,19 @@ def test_residual_networks_have_no_depth_to_choose_and_train_together_too(few_di
     starts = ["--start", "erk/base", "--start", "erk/eoi", "--start", "dense"]
     assert cli.main(["together", *shape.split(), *starts, "--out", str(tmp_path)]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:-1]] == starts[1::2]
-    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    assert [(row["config"]["model"], row["config"]["scheme"], row["config"]["density"]) for row in rows] == [
-        ("resnet32", "base", 0.3),
-        ("resnet32", "eoi", 0.3),
-        ("resnet32", "eoi", 1.0),
-    ]
-    assert [row["together"] for row in rows] == [3, 3, 3]
-    assert len({row["test_loss"] for row in rows}) == 3
+    rows = _rows(tmp_path)
+    assert rows.keys() == {("base", 0.3, None, 1), ("eoi", 0.3, None, 1), ("eoi", 1.0, None, 1)}
+    assert [row["fields"]["model"] for row in rows.values()] == ["resnet32"] * 3
+    assert [row["metrics"]["together"] for row in rows.values()] == [3, 3, 3]
+    assert len({row["metrics"]["test_loss"] for row in rows.values()}) == 3
 
 
 def test_the_row_of_a_member_is_that_of_a_run_alone(tmp_path):
     assert _together(tmp_path / "together", "--start", "erk/eoi", "--start", "dense", "--precision", "fp64") == 0
-    row = json.loads((tmp_path / "together" / "rows.jsonl").read_text().splitlines()[0])
-    assert [epoch["test_accuracy"] for epoch in row["epochs"]] == [row["test_accuracy"]]
-    from orthosparse.lab.training import Recipe, TrainConfig, train
-
-    settings = row["config"]
-    config = TrainConfig(**{**settings, "recipe": Recipe(**settings["recipe"]), "exclude": tuple(settings["exclude"])})
-    alone = train(config, seed=1, device="cpu")
-    assert alone["test_loss"] == pytest.approx(row["test_loss"], rel=1e-9)
+    row = _rows(tmp_path / "together")["eoi", 0.3, None, 1]
+    assert row["curves"]["test_accuracy"] == [pytest.approx(row["metrics"]["test_accuracy"], abs=1e-6)]
+    alone = perform(Pair(experiment_of(row["key"]), 1), device="cpu")
+    assert alone["metrics"]["test_loss"] == pytest.approx(row["metrics"]["test_loss"], rel=1e-9)
 
 
 def test_a_finished_run_is_told_again_and_not_overwritten(tmp_path, capsys):
@@ -72,24 +71,20 @@ def test_a_start_that_cannot_be_made_is_named_and_the_others_are_trained(tmp_pat
     assert captured.out.splitlines()[1].split()[0] == "erk/eoi,iterations=3"
     assert captured.out.splitlines()[1].endswith("none")
     assert "iterations" in captured.err
-    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 1
+    assert len(_rows(tmp_path)) == 1
 
 
-def test_merged_rows_say_with_how_many_they_shared_their_time(tmp_path):
+def test_rows_say_with_how_many_they_shared_their_time(tmp_path):
     starts = ["erk/eoi,iterations=3", "erk/base", "dense"]  # the first cannot be made
     assert _together(tmp_path, *(word for start in starts for word in ("--start", start))) == 1
-    store = Store(tmp_path / "results.sqlite")
-    merged = store.merge([tmp_path / "rows.jsonl"])
-    assert (merged.added, merged.problems) == (2, [])
-    assert [row["metrics"]["together"] for row in store.rows()] == [2, 2]
+    assert [row["metrics"]["together"] for row in _rows(tmp_path).values()] == [2, 2]
 
 
 def test_masks_of_a_start_may_move(tmp_path, capsys):
     assert _together(tmp_path, "--start", "erk/eoi,dynamic=rigl,every=3", "--start", "erk/eoi") == 0
-    moved, stayed = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
-    assert (moved["config"]["dynamic"], moved["config"]["every"], moved["config"]["options"]) == ("rigl", 3, {})
-    assert stayed["config"]["dynamic"] is None
-    assert moved["test_loss"] != stayed["test_loss"]
+    moved, stayed = (_rows(tmp_path)["eoi", 0.3, dynamic, 1] for dynamic in ("rigl", None))
+    assert (moved["fields"]["every"], moved["fields"]["options"]) == (3, {})
+    assert moved["metrics"]["test_loss"] != stayed["metrics"]["test_loss"]
     assert capsys.readouterr().out.splitlines()[1].startswith("erk/eoi,dynamic=rigl,every=3")
 
 

@@ -7,7 +7,10 @@ import time
 import pytest
 
 from orthosparse.lab import cli
+from orthosparse.lab.experiments import Training, experiment_of
 from orthosparse.lab.files import locked
+from orthosparse.lab.sweep.pairs import Pair, perform
+from orthosparse.lab.sweep.store import Store
 
 SMALL = "--model mlp --data digits --activation tanh --density 0.3 --scheme base --epochs 1 --batch 64 --lr 0.1"
 
@@ -22,10 +25,11 @@ def test_a_run_leaves_a_row_a_log_and_one_line(tmp_path, capsys):
     assert captured.out.startswith("test accuracy ")
     assert captured.out.count("\n") == 1
     assert captured.err.startswith("epoch   1")
-    row = json.loads((tmp_path / "run" / "result.jsonl").read_text())
-    assert row["config"]["recipe"]["lr"] == 0.1
-    assert row["config"]["recipe"]["weight_decay"] == 1e-4
-    assert row["config"]["density"] == 0.3
+    (row,) = Store(tmp_path / "run" / "results.sqlite").rows()
+    assert (row["fields"]["lr"], row["fields"]["weight_decay"], row["fields"]["density"]) == (0.1, 1e-4, 0.3)
+    assert (
+        row["key"] == Training("mlp", "digits", 0.3, scheme="base", activation="tanh", epochs=1, batch=64, lr=0.1).key()
+    )
     assert (tmp_path / "run" / "metrics.csv").exists()
 
 
@@ -36,8 +40,8 @@ def test_a_second_run_is_refused_resumed_or_told_what_differs(tmp_path, capsys):
     assert _train(tmp_path, "--quiet", "--resume") == 0
     assert _train(tmp_path, "--quiet", "--resume", "--seed", "2", "--lr", "0.2") == 2
     error = capsys.readouterr().err
-    assert "config.recipe.lr (0.1 there, 0.2 here)" in error
-    assert "seed (1 there, 2 here)" in error
+    assert "resume: expected the run of" in error
+    assert '"lr":0.1' in error
     assert error.count("\n") == 1
 
 
@@ -79,8 +83,26 @@ def test_a_wrong_word_is_one_line_that_says_what_was_expected(tmp_path, capsys, 
 def test_with_json_stdout_holds_the_row_alone(tmp_path, capsys):
     assert _train(tmp_path / "run", "--json") == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == json.loads((tmp_path / "run" / "result.jsonl").read_text())
+    assert [json.loads(captured.out)] == Store(tmp_path / "run" / "results.sqlite").rows()
     assert captured.err.startswith("epoch   1")
+
+
+def test_the_row_of_a_sweep_and_of_the_command_is_one(tmp_path, capsys):
+    assert _train(tmp_path / "run", "--quiet") == 0
+    (row,) = Store(tmp_path / "run" / "results.sqlite").rows()
+    swept = perform(Pair(experiment_of(row["key"]), 1), device="cpu")
+    assert row.keys() == swept.keys()
+    assert row["metrics"].keys() == swept["metrics"].keys()
+    for name in ("test_accuracy", "test_loss", "density", "parameters"):
+        assert row["metrics"][name] == swept["metrics"][name]
+    capsys.readouterr()
+
+
+def test_a_training_that_diverges_has_a_row_and_fails(tmp_path, capsys):
+    assert _train(tmp_path / "run", "--quiet", "--lr", "1e30") == 1
+    assert "Try a lower lr" in capsys.readouterr().err
+    (row,) = Store(tmp_path / "run" / "results.sqlite").rows()
+    assert row["metrics"]["diverged"] is True
 
 
 def test_a_second_training_into_the_same_folder_is_told_that_it_is_in_use(tmp_path, capsys):
@@ -122,7 +144,7 @@ def test_a_disk_that_is_full_ends_the_training_with_the_name_of_the_file(tmp_pat
 def test_a_forged_checkpoint_is_one_line(tmp_path, capsys):
     out = tmp_path / "run"
     assert _train(out, "--quiet") == 0
-    (out / "result.jsonl").unlink()
+    (out / "results.sqlite").unlink()
     for path in out.glob("checkpoint-*.json"):
         path.write_text("[" * 10**5 + "]" * 10**5)
     capsys.readouterr()

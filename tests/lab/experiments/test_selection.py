@@ -46,7 +46,7 @@ def test_globs_words_and_inner_fields(filters, count):
     [
         (["model=resnet33"], "model is one of resnet32, vgg16c; got resnet33"),
         (["data=mnist"], "data is always cifar10; got mnist"),
-        (["modle=resnet32"], "data, dense_init, density, distribution, "),
+        (["modle=resnet32"], "dense_init, density, distribution, "),
         (["modle=none"], "got 'modle'"),
         (["rigl"], "no label fits *rigl*; one is 'training resnet32"),
         (["model=vgg16c", "density=1"], "all of them together none"),

@@ -1,6 +1,6 @@
 import pytest
 
-from orthosparse.lab.experiments import Training
+from orthosparse.lab.experiments import Training, experiment_of
 from orthosparse.lab.training import Callback, train
 
 SMALL = {"model_options": {"depth": 3, "width": 16}, "activation": "tanh", "batch": 64, "epochs": 2}
@@ -19,23 +19,34 @@ def without_times(metrics):
 def test_a_training_is_that_of_the_lab_with_the_curves_of_its_epochs():
     told = []
     metrics = digits().run(3, device="cpu", progress=lambda *state: told.append(state))
-    row = train(digits().config(), seed=3, device="cpu")
+    row = train(digits(), seed=3, device="cpu")
     assert metrics["test_accuracy"] == row["test_accuracy"]
     assert metrics["density"] == pytest.approx(0.5, abs=1e-3)
     assert metrics["diverged"] is False
     assert metrics["epochs"] == 2
-    assert metrics["curves"]["loss"] == [epoch["loss"] for epoch in row["epochs"]]
+    assert metrics["curves"]["loss"] == row["curves"]["loss"]
     assert set(metrics["curves"]) >= {"lr", "accuracy", "validation_accuracy", "gradient_norm", "seconds"}
     assert told[0][1] == "epoch 1 of 2"
     assert all(0 < fraction <= 1 for fraction, _ in told)
 
 
 def test_fields_replace_the_recipe_and_the_rest_of_it_stays():
-    recipe = digits(lr=0.5, gain=1.5).config().recipe
+    recipe = digits(lr=0.5, gain=1.5).recipe
     assert (recipe.lr, recipe.gain, recipe.epochs, recipe.batch) == (0.5, 1.5, 2, 64)
     assert (recipe.momentum, recipe.dense_init) == (0.9, "orthogonal")
-    other = Training("timm:resnet18", "cifar10", recipe="resnet32").config().recipe
+    other = Training("timm:resnet18", "cifar10", recipe="resnet32").recipe
     assert other.epochs == 200
+
+
+def test_a_model_without_a_recipe_names_the_one_it_differs_least_from():
+    training = Training("timm:resnet18", "cifar10", recipe="efficientnet_b0", lr=0.2)
+    assert training.given()["recipe"] == training.described()["recipe"] == "efficientnet_b0"
+    assert experiment_of(training.key()) == training
+    assert Training("resnet32", "cifar10", recipe="vgg16c") == Training("resnet32", "cifar10")
+
+
+def test_what_the_recipe_has_anyway_is_no_part_of_the_key():
+    assert Training("resnet32", "cifar10", 0.1, epochs=200, lr=0.1) == Training("resnet32", "cifar10", 0.1)
 
 
 def test_the_description_says_what_the_recipe_was():
@@ -52,7 +63,7 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint_to_the_same_end(tmp
 
     with pytest.raises(KeyboardInterrupt):
         train(
-            digits().config(),
+            digits(),
             seed=1,
             out=tmp_path,
             resume=True,
@@ -84,7 +95,7 @@ def test_a_loss_that_is_not_finite_is_a_result_without_an_accuracy():
 
 def test_an_unknown_name_is_refused_before_anything_runs():
     with pytest.raises(ValueError, match="scheme: expected one of"):
-        digits(scheme="eio").config()
+        digits(scheme="eio")
 
 
 def test_the_price_grows_with_the_epochs():

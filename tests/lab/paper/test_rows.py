@@ -128,8 +128,8 @@ def test_two_precisions_of_one_seed_are_never_two_seeds(compared):
 
 
 def test_a_row_that_spells_out_its_recipe_is_no_second_seed():
-    spelled = Training("resnet32", "cifar10", 0.1, epochs=200, precision="tf32")
-    rows = [row_of(spelled, seed, test_accuracy=0.7) for seed in (1, 2)]
+    spelled = '{"data":"cifar10","density":0.1,"epochs":200,"kind":"training","model":"resnet32","precision":"tf32"}'
+    rows = [row_of(EXPERIMENT, seed, test_accuracy=0.7) | {"key": spelled} for seed in (1, 2)]
     measured = RowIndex([*rows, trained(accuracy=0.9)]).accuracy(EXPERIMENT)
     assert measured.values == pytest.approx([90, 70])
     assert measured.note == ""

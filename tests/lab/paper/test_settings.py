@@ -14,7 +14,7 @@ def trainings(name):
 
 def test_deep_networks_have_the_critical_point_and_a_thousand_iterations():
     for each in trainings("deep_networks"):
-        recipe = each.config().recipe
+        recipe = each.recipe
         assert (recipe.gain, recipe.bias_std, recipe.epochs, recipe.lr) == (1.0247, 0.00448, 100, 1e-4)
         if each.density < 1:
             assert each.density == 0.125
@@ -33,7 +33,7 @@ def test_deep_networks_have_grasp_and_snip_by_definition_and_as_released():
 
 
 def test_the_dense_deep_cnn_is_delta_orthogonal():
-    dense = {each.model: each.config().recipe.dense_init for each in trainings("deep_networks") if each.density == 1}
+    dense = {each.model: each.recipe.dense_init for each in trainings("deep_networks") if each.density == 1}
     assert dense == {"mlp1000": "orthogonal", "cnn1000": "delta_orthogonal"}
 
 
@@ -47,7 +47,7 @@ def test_sao_has_dense_ends():
 def test_contemporary_networks_have_the_papers_recipes():
     expected = {"resnet32": (200, 0.1, 1e-4), "efficientnet_b0": (120, 0.01, 1e-3)}
     for each in trainings("contemporary"):
-        recipe = each.config().recipe
+        recipe = each.recipe
         if each.model in expected:
             assert (recipe.epochs, recipe.lr, recipe.weight_decay) == expected[each.model]
         assert recipe.dense_init in ("conv_orthogonal", "default")

@@ -35,10 +35,10 @@ def test_a_result_that_shared_its_time_says_with_how_many():
     assert "together" not in row_of(LINES[0])["metrics"]
 
 
-def test_settings_that_no_experiment_can_name_are_refused():
+def test_settings_that_no_experiment_has_are_refused():
     line = json.loads(json.dumps(LINES[0]))
-    line["config"]["recipe"]["gamma"] = 0.2
-    with pytest.raises(ValueError, match="settings that no experiment can name"):
+    line["config"]["recipe"]["colour"] = 0.2
+    with pytest.raises(ValueError, match=r"settings that no experiment has: \['colour'\]"):
         row_of(line)
 
 

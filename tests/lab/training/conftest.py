@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from orthosparse.lab.training import Recipe, TrainConfig, launch
+from orthosparse.lab.training import Recipe, Run, launch
 from orthosparse.lab.training.assembly import assemble
 
 RECIPE = Recipe(epochs=2, lr=0.2, batch=64, dense_init="orthogonal")
@@ -13,7 +13,7 @@ def digits_config(**changes):
     """An MLP of three layers on the digits; fields of the recipe and of the configuration may be mixed."""
     in_recipe = {name: changes.pop(name) for name in list(changes) if name in Recipe.__dataclass_fields__}
     settings = {"activation": "tanh", "density": 0.3, "scheme": "base", "model_options": {"depth": 3, "width": 32}}
-    return TrainConfig("mlp", "digits", dataclasses.replace(RECIPE, **in_recipe), **{**settings, **changes})
+    return Run("mlp", "digits", dataclasses.replace(RECIPE, **in_recipe), **{**settings, **changes})
 
 
 @pytest.fixture(scope="session")

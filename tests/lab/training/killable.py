@@ -12,11 +12,11 @@ import sys
 
 import torch
 
-from orthosparse.lab.training import Callback, Recipe, TrainConfig, checkpoint, saving, train
+from orthosparse.lab.training import Callback, Recipe, Run, checkpoint, saving, train
 
 RECIPE = Recipe(epochs=2, lr=0.2, batch=64, dense_init="orthogonal")
 MLP = {"depth": 3, "width": 24}
-CONFIG = TrainConfig("mlp", "digits", RECIPE, "tanh", MLP, density=0.3, scheme="base", dynamic="rigl", every=4)
+CONFIG = Run("mlp", "digits", RECIPE, "tanh", MLP, density=0.3, scheme="base", dynamic="rigl", every=4)
 EVERY = 3
 
 

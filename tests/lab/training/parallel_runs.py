@@ -8,16 +8,19 @@ from pathlib import Path
 
 import torch
 
-from orthosparse.lab.training import Callback, Recipe, TrainConfig, train
+from orthosparse.lab.training import Callback, Recipe, Run, train
 from orthosparse.lab.training.devices import leave
 
 RECIPE = Recipe(epochs=2, lr=0.2, batch=64, dense_init="orthogonal", accumulate=2)
-CONFIG = TrainConfig("mlp", "digits", RECIPE, "tanh", {"depth": 3, "width": 24}, density=0.3, scheme="base", every=4)
+CONFIG = Run("mlp", "digits", RECIPE, "tanh", {"depth": 3, "width": 24}, density=0.3, scheme="base", every=4)
 
 
 class Curve(Callback):
     def __init__(self, stop=None):
         self.losses, self.stop = [], stop
+
+    def on_start(self, state):
+        self.world = state.fabric.world_size
 
     def on_step(self, state, verify):
         if state.step == len(state.loader):
@@ -37,7 +40,7 @@ def curve(strategy, dynamic, out=None):
         rest = Curve()
         row = train(config, seed=1, callbacks=[rest], out=out, resume=True, **where)
         seen.losses += rest.losses
-    return {"losses": seen.losses, "test_loss": row["test_loss"], "world": row["world"]}
+    return {"losses": seen.losses, "test_loss": row["test_loss"], "world": seen.world}
 
 
 if __name__ == "__main__":

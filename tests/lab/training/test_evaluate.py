@@ -6,7 +6,7 @@ from orthosparse.lab.training.evaluate import evaluate
 
 
 def test_figures_are_those_of_the_whole_split_at_once(assembled):
-    state = assembled(eval_batch=50)
+    state = assembled()
     images, labels = (torch.cat(parts) for parts in zip(*state.validation.epoch(0), strict=True))
     measured = evaluate(state, state.validation)
     logits = state.network(images).detach()

@@ -51,4 +51,4 @@ def test_an_interrupted_run_goes_on_to_the_same_result(config, tmp_path):
     resumed = train(settings, seed=1, out=tmp_path / "cut", device="cpu", resume=True)
     whole = train(settings, seed=1, out=tmp_path / "whole", device="cpu")
     assert resumed["test_loss"] == whole["test_loss"]
-    assert [epoch["loss"] for epoch in resumed["epochs"]] == [epoch["loss"] for epoch in whole["epochs"]]
+    assert resumed["curves"]["loss"] == whole["curves"]["loss"]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from orthosparse.lab.data import Augmentation, Dataset, Normalisation, Split
-from orthosparse.lab.training import RECIPES, NonFiniteError, TrainConfig, assemble, fit, launch
+from orthosparse.lab.training import RECIPES, NonFiniteError, Run, assemble, fit, launch
 from orthosparse.lab.training.stepper import Stepper
 
 
@@ -188,7 +188,7 @@ class TestOnAGpu:
         split = Split(made_up, torch.randint(10, (600,), generator=generator), Normalisation((0.5,) * 3, (0.25,) * 3))
         data = Dataset("cifar10", split, None, split, 10, 3, 32, Augmentation(pad=4, flip=True))
         recipe = dataclasses.replace(RECIPES["resnet32"], lr=0.01, batch=64, precision=precision)
-        config = TrainConfig("resnet32", "cifar10", recipe, density=0.1)
+        config = Run("resnet32", "cifar10", recipe, density=0.1)
         losses = []
         for graph in (True, False):
             fabric = launch(device="cuda", precision=precision)

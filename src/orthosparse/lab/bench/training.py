@@ -16,7 +16,7 @@ from torch.nn import functional
 from orthosparse.lab.data import Augmentation, Dataset, Normalisation, Split, load
 from orthosparse.lab.provenance import provenance
 from orthosparse.lab.seeds import fenced
-from orthosparse.lab.training import State, TrainConfig, assemble, launch, recipe_for
+from orthosparse.lab.training import Run, State, assemble, launch, recipe_for
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.stepper import Stepper
 
@@ -72,7 +72,7 @@ def _measure(
     nhwc = fabric.device.type == "cuda" if setting.channels_last is None else setting.channels_last
 
     def state(density: float, channels_last: bool) -> State:
-        config = TrainConfig(model, "cifar10", recipe, density=density)
+        config = Run(model, "cifar10", recipe, density=density)
         return assemble(config, 1, fabric, data=data, channels_last=channels_last).state
 
     plain = state(1.0, False)

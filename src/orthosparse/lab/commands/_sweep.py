@@ -31,20 +31,12 @@ def check_changes(pairs: list[Any], **changes: Any) -> None:
 
 
 def _changed(experiment: Any, asked: dict[str, Any]) -> Any:
-    """Return a training with what is asked for, and anything else as it is.
-
-    What a training has anyway leaves its key alone, and its recipe's own value is not spelled out: one training has
-    one key, so that it has one row.
-    """
+    """Return a training with what is asked for, and anything else as it is."""
     from dataclasses import replace
 
     from orthosparse.lab.experiments import Training
 
-    for name, value in asked.items() if isinstance(experiment, Training) else ():
-        if experiment.described()[name] != value:
-            usual = replace(experiment, **{name: None})
-            experiment = usual if usual.described()[name] == value else replace(experiment, **{name: value})
-    return experiment
+    return replace(experiment, **asked) if isinstance(experiment, Training) else experiment
 
 
 def only_those(pairs: list[Any], filters: list[str]) -> list[Any]:

@@ -4,12 +4,10 @@ A kind is one file; `KINDS` lists them. `experiment_of` makes an experiment out 
 """
 
 import json
-from dataclasses import fields
 from typing import Any
 
 from orthosparse.lab.experiments._clock import resolved
 from orthosparse.lab.experiments._experiment import Experiment, Progress
-from orthosparse.lab.experiments._together import group_of, run_together
 from orthosparse.lab.experiments.conv_picture import ConvPicture
 from orthosparse.lab.experiments.efficiency import Efficiency
 from orthosparse.lab.experiments.expected_density import ExpectedDensity
@@ -17,7 +15,7 @@ from orthosparse.lab.experiments.init_runtime import InitRuntime
 from orthosparse.lab.experiments.mask_picture import MaskPicture
 from orthosparse.lab.experiments.parameter_count import ParameterCount
 from orthosparse.lab.experiments.spectrum import Spectrum
-from orthosparse.lab.experiments.training import Training
+from orthosparse.lab.experiments.training import Training, group_of, run_together
 from orthosparse.registry import lookup
 
 __all__ = [
@@ -62,7 +60,7 @@ def experiment_of(key: str) -> Experiment:
     """
     given: dict[str, Any] = json.loads(key)
     kind = lookup(KINDS, given.pop("kind", None), "kind")
-    known = {field.name for field in fields(kind)}
+    known = kind.names()
     if unknown := sorted(given.keys() - known):
         raise ValueError(f"key: expected fields of {kind.__name__} ({', '.join(sorted(known))}); got {unknown}")
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})

@@ -26,6 +26,11 @@ class Experiment:
     kind: ClassVar[str]
     accelerated: ClassVar[bool] = False
 
+    @classmethod
+    def names(cls) -> set[str]:
+        """Return the names that may stand in a key, beside the kind."""
+        return {field.name for field in fields(cls)}
+
     def unread(self) -> set[str]:
         """Return the fields that the others make meaningless; they are not part of the key."""
         return set()

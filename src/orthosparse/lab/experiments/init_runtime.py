@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from orthosparse.lab.experiments._experiment import Experiment, Progress
-from orthosparse.lab.experiments._start import train_config
+from orthosparse.lab.experiments.training import Training
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,13 @@ class InitRuntime(Experiment):
         from orthosparse.lab.training import fit, launch
         from orthosparse.lab.training.assembly import assemble
 
-        config = train_config(self, epochs=1)
+        own: dict[str, Any] = {
+            "options": self.options,
+            "model_options": self.model_options,
+            "score_batches": self.score_batches,
+        }
+        own |= {"density": self.density, "distribution": self.distribution, "scheme": self.scheme}
+        config = Training(self.model, self.data, **own, batch=self.batch, epochs=1)
         fabric = launch(device=device, precision=config.recipe.precision)
         options = {"device": fabric.device, **self.options} if self.scheme == "ai" else self.options
         begin = now(fabric.device)

@@ -1,12 +1,14 @@
 """Training: one network from one start to its test accuracy, with the curves of its epochs."""
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from orthosparse.lab.experiments._experiment import Experiment, Progress, words_of
-from orthosparse.lab.experiments._start import train_config
+from orthosparse.lab.training.recipe import RECIPES, Recipe
+from orthosparse.lab.training.run import Run, recipe_for
 
 # Seconds of one step of 128 images on a fast GPU, and training images: rough, for the estimate alone.
 _STEP = {"mlp": 0.001, "mlp1000": 0.03, "cnn1000": 0.2, "resnet32": 0.004, "resnet56": 0.007, "resnet110": 0.013}
@@ -15,79 +17,71 @@ _IMAGES = {"digits": 1_294, "mnist": 54_000, "fashion_mnist": 54_000, "cifar10":
 _IMAGES |= {"tiny_imagenet": 100_000, "imagenet": 1_281_167}
 _SETUP, _AI = 10.0, 60.0
 _UNREAD_WHEN_DENSE = {"distribution", "scheme", "options", "exclude", "floor", "score_batches"}
+_IN_RECIPE = [field.name for field in fields(Recipe)]
 
 
-@dataclass(frozen=True, eq=False)
-class Training(Experiment):
-    """A network trained and tested, as `lab.training.train` does it.
+@dataclass(frozen=True, eq=False, init=False)
+class Training(Experiment, Run):
+    """A run as an experiment: its key names what differs from the defaults, and from the paper's recipe of its model.
 
-    Attributes:
-        density: 1 trains the dense network; the fields of the sparse start are not read then and not part of the key.
-        options: further arguments of `sparsify`, for the distribution or the scheme.
-        recipe: the model whose recipe is taken; None: this model's. The fields below it replace values of the recipe
-            where they are not None.
+    Args:
+        recipe: a recipe, or the model whose recipe is taken; None is the model's own.
+        given: further fields of the run, and fields of the recipe that replace its values; None leaves the recipe's.
     """
 
     kind: ClassVar[str] = "training"
     accelerated: ClassVar[bool] = True
 
-    model: str
-    data: str
-    density: float = 1.0
-    distribution: str = "erk"
-    scheme: str = "eoi"
-    activation: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-    model_options: dict[str, Any] = field(default_factory=dict)
-    exclude: tuple[str, ...] = ()
-    floor: str = "raise"
-    score_batches: int = 1
-    dynamic: str | None = None
-    every: int = 800
-    fraction: float = 0.5
-    until: float | None = None
-    validation: bool = True
-    recipe: str | None = None
-    epochs: int | None = None
-    lr: float | None = None
-    batch: int | None = None
-    weight_decay: float | None = None
-    schedule: str | None = None
-    dense_init: str | None = None
-    gain: float | None = None
-    bias_std: float | None = None
-    precision: str | None = None
+    def __init__(
+        self,
+        model: str,
+        data: str,
+        density: float = 1.0,
+        distribution: str = "erk",
+        scheme: str = "eoi",
+        *,
+        recipe: Recipe | str | None = None,
+        **given: Any,
+    ) -> None:
+        if not isinstance(recipe, Recipe):
+            recipe = recipe_for(model) if recipe is None else recipe_for(recipe, "recipe")
+        changes = {name: given.pop(name) for name in _IN_RECIPE if name in given}
+        recipe = replace(recipe, **{name: value for name, value in changes.items() if value is not None})
+        start: dict[str, Any] = {"density": density, "distribution": distribution, "scheme": scheme}
+        Run.__init__(self, model, data, recipe, **start, **given)
+
+    @classmethod
+    def names(cls) -> set[str]:
+        """Return the fields of a run and of its recipe."""
+        return super().names() | set(_IN_RECIPE)
 
     def unread(self) -> set[str]:
         """Return the fields of the sparse start, for a dense network."""
         return _UNREAD_WHEN_DENSE if self.density == 1 else set()
 
+    def given(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults, and those of the recipe that differ from the model's."""
+        base = self._base()
+        own = {name: value for name, value in super().given().items() if name != "recipe"}
+        named = {} if base is None else {"recipe": base}
+        return own | named | _changes(self.recipe, RECIPES[base or self.model])
+
+    def described(self) -> dict[str, Any]:
+        """Return every field, and those of the recipe beside them."""
+        return super().described() | {"recipe": self._base()} | _floats(asdict(self.recipe))
+
     def label(self) -> str:
         """Return the given fields in a few words, the start among them."""
         start = {} if self.density == 1 else {"distribution": self.distribution, "scheme": self.scheme}
         given = self.given() | start
-        order = [field.name for field in fields(self) if field.name in given]
-        return " ".join([self.kind, *words_of({name: given[name] for name in order})])
-
-    def config(self) -> Any:
-        """Return the TrainConfig.
-
-        Raises:
-            ValueError: an unknown name or a value out of range.
-        """
-        return train_config(self)
-
-    def described(self) -> dict[str, Any]:
-        """Return every field, those of the recipe as they are in the end."""
-        recipe = asdict(self.config().recipe)
-        own = super().described()
-        return {name: recipe[name] if value is None and name in recipe else value for name, value in own.items()}
+        order = ["model", "data", "density", "distribution", "scheme"]
+        order += [name for name in given if name not in order]
+        return " ".join([self.kind, *words_of({name: given[name] for name in order if name in given})])
 
     def cost(self) -> float:
         """Return a rough number of seconds on a fast GPU."""
-        recipe = self.config().recipe
-        steps: int = recipe.epochs * math.ceil(_IMAGES.get(self.data, 50_000) / recipe.batch)
-        step: float = _STEP.get(self.model, 0.05) * max(1.0, recipe.batch / 128)
+        steps = self.recipe.epochs * math.ceil(_IMAGES.get(self.data, 50_000) / self.recipe.batch)
+        step = _STEP.get(self.model, 0.05) * max(1.0, self.recipe.batch / 128)
         return _SETUP + steps * step + (_AI if self.scheme == "ai" and self.density < 1 else 0.0)
 
     def run(
@@ -98,32 +92,60 @@ class Training(Experiment):
         out: Path | None = None,
         device: str = "auto",
         progress: Progress | None = None,
-        compiled: bool = False,
+        **options: Any,
     ) -> dict[str, Any]:
         """Train, going on from a checkpoint in `out` if there is one, and test after the last epoch.
 
-        A loss that is not finite ends the training; that is a result too: ``diverged``, without a test accuracy.
-
         Args:
-            compiled: let torch compile the network.
+            options: further arguments of `train`.
         """
-        from orthosparse.lab.experiments._watcher import Watcher
-        from orthosparse.lab.training import NonFiniteError, train
+        from orthosparse.lab.training.rows import train
 
-        watcher = Watcher(progress)
-        try:
-            row = train(
-                self.config(),
-                seed=seed,
-                root=root,
-                out=out,
-                resume=out is not None,
-                logs=(),
-                callbacks=[watcher],
-                compiled=compiled,
-                device=device,
-            )
-        except NonFiniteError as error:
-            return {"diverged": True, "diverged_epoch": error.epoch + 1, **watcher.measured()}
-        tested = {name: row[name] for name in ("test_accuracy", "test_loss", "density", "parameters")}
-        return {"diverged": False, **tested, **watcher.measured(row)}
+        own: dict[str, Any] = {"resume": out is not None, "logs": (), **options}
+        return train(self, seed, root=root, out=out, device=device, progress=progress, **own)
+
+    def _base(self) -> str | None:
+        """Return the model whose recipe differs least, for a model that has none of its own."""
+        if self.model in RECIPES:
+            return None
+        return min(sorted(RECIPES), key=lambda name: len(_changes(self.recipe, RECIPES[name])))
+
+
+def group_of(experiment: Experiment) -> str | None:
+    """Return what trainings that can run together have in common; None for what runs by itself.
+
+    Example:
+        >>> sparse, dense = Training("resnet32", "cifar10", 0.1), Training("resnet32", "cifar10")
+        >>> group_of(sparse) == group_of(dense), group_of(Training("efficientnet_b0", "cifar10"))
+        (True, None)
+    """
+    from orthosparse.lab.training.ensemble.alike import shape_of, why_not
+
+    if not isinstance(experiment, Training):
+        return None
+    return shape_of(experiment) if why_not(experiment) is None else None
+
+
+def run_together(trainings: Sequence[tuple[Training, int]], **options: Any) -> list[dict[str, Any] | Exception]:
+    """Return, for each training and its seed, the metrics as `Training.run` gives them, or why it has no start.
+
+    The metric ``together`` says with how many a training shared its time; the curves have ``test_accuracy`` too.
+
+    Args:
+        options: as of `Training.run`; `out` is one folder for all of them.
+    """
+    from orthosparse.lab.training.ensemble.run import train_many
+
+    return train_many(trainings, **{"resume": options.get("out") is not None, **options})
+
+
+def _changes(recipe: Recipe, base: Recipe) -> dict[str, Any]:
+    """Return the values of a recipe that another one has otherwise."""
+    own, other = _floats(asdict(recipe)), _floats(asdict(base))
+    return {name: value for name, value in own.items() if value != other[name]}
+
+
+def _floats(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a recipe, whole numbers in fields of floats as floats."""
+    kinds = {field.name: field.type for field in fields(Recipe)}
+    return {name: float(value) if kinds[name] is float else value for name, value in values.items()}

@@ -53,8 +53,10 @@ def perform(
     *,
     root: Path | str | None = None,
     runs: Path | None = None,
+    out: Path | None = None,
     device: str = "auto",
     compiled: bool = False,
+    **options: Any,
 ) -> Row:
     """Run a pair and return its row, in values that JSON holds exactly.
 
@@ -64,20 +66,24 @@ def perform(
     Args:
         root: the folder of the data.
         runs: the folder under which the pair has its own, see `Pair.folder`; None keeps no checkpoints.
+        out: the pair's own folder itself, instead of one under `runs`.
         compiled: let torch compile networks that are trained; their rows say so.
+        options: further arguments of a training, see `train`.
     """
     experiment = pair.experiment
     own: dict[str, Any] = {"compiled": True} if compiled and isinstance(experiment, Training) else {}
+    folder = runs / pair.folder if out is None and runs is not None else out
     device = device if experiment.accelerated else "cpu"
     source, begin = origin(device), perf_counter()
     with warned() as messages:
         metrics = experiment.run(
             pair.seed,
             root=root,
-            out=None if runs is None else runs / pair.folder,
+            out=folder,
             device=device,
             progress=progress,
             **own,
+            **options,
         )
     return _row(pair, {**metrics, **own}, messages, source, perf_counter() - begin)
 
@@ -88,7 +94,9 @@ def perform_together(
     *,
     root: Path | str | None = None,
     runs: Path | None = None,
+    out: Path | None = None,
     device: str = "auto",
+    **options: Any,
 ) -> list[Row | Exception]:
     """Run trainings of one shape as one, and return their rows; an error takes the place of a row.
 
@@ -96,17 +104,19 @@ def perform_together(
 
     Args:
         runs: the folder under which they have one together, see `together_folder`.
+        out: their folder itself, instead of one under `runs`.
+        options: further arguments of `train_many`.
     """
     source, begin = origin(device), perf_counter()
     trainings = [(pair.experiment, pair.seed) for pair in pairs if isinstance(pair.experiment, Training)]
     if len(trainings) < len(pairs):
         raise TypeError("pairs: expected trainings alone")
-    out = None if runs is None else runs / together_folder(pairs)
-    found = run_together(trainings, root=root, out=out, device=device, progress=progress)
+    folder = runs / together_folder(pairs) if out is None and runs is not None else out
+    found = run_together(trainings, root=root, out=folder, device=device, progress=progress, **options)
     wall = perf_counter() - begin
     return [
-        metrics if isinstance(metrics, Exception) else _row(pair, metrics, messages, source, wall)
-        for pair, (metrics, messages) in zip(pairs, found, strict=True)
+        metrics if isinstance(metrics, Exception) else _row(pair, metrics, [], source, wall)
+        for pair, metrics in zip(pairs, found, strict=True)
     ]
 
 
@@ -120,8 +130,8 @@ def _row(pair: Pair, metrics: Row, messages: list[str], source: Row, seconds: fl
     experiment = pair.experiment
     wall = seconds + metrics.get("resumed_seconds", 0.0)
     curves = metrics.pop("curves", {})
-    if messages:
-        metrics["warnings"] = "; ".join(dict.fromkeys(messages))
+    if said := [*messages, *filter(None, [metrics.get("warnings")])]:
+        metrics["warnings"] = "; ".join(dict.fromkeys(said))
     return {
         "key": experiment.key(),
         "seed": pair.seed,

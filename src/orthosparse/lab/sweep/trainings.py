@@ -1,7 +1,5 @@
 """Result lines of `orthosparse train`, as the rows that the same experiment has in a store."""
 
-import json
-from dataclasses import fields
 from typing import Any
 
 
@@ -16,7 +14,7 @@ def row_of(line: dict[str, Any]) -> dict[str, Any]:
     One of `orthosparse together` also says with how many it shared its time.
 
     Raises:
-        ValueError: the run had settings that no Training can name, or the line lacks a part.
+        ValueError: the run had settings that this version does not have, or the line lacks a part.
     """
     try:
         return _row_of(line)
@@ -28,11 +26,11 @@ def _row_of(line: dict[str, Any]) -> dict[str, Any]:
     from orthosparse.lab.experiments.training import Training
 
     settings: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in line["config"].items()}
-    changed = _changes(settings["model"], settings.pop("recipe"))
-    known = {field.name for field in fields(Training)}
-    experiment = Training(**{name: v for name, v in {**settings, **changed}.items() if name in known})
-    if json.loads(json.dumps(experiment.config().settings())) != line["config"]:
-        raise ValueError(f"a training of {settings['model']} with settings that no experiment can name")
+    model, recipe = settings["model"], settings.pop("recipe")
+    settings.pop("eval_batch", None)  # it changed no result
+    if unknown := sorted({*settings, *recipe} - Training.names()):
+        raise ValueError(f"a training of {model} with settings that no experiment has: {unknown}")
+    experiment = Training(**settings, **recipe)
     history = line["epochs"]
     tested = {name: line[name] for name in ("test_accuracy", "test_loss", "density", "parameters")}
     times = {"epochs": len(history), "train_seconds": line["seconds"], "resumed_seconds": 0.0}
@@ -48,11 +46,3 @@ def _row_of(line: dict[str, Any]) -> dict[str, Any]:
         "wall_s": line["seconds"],
         "time": line["date"],
     }
-
-
-def _changes(model: str, recipe: dict[str, Any]) -> dict[str, Any]:
-    """The values of a recipe that differ from the model's own."""
-    from orthosparse.lab.training import recipe_for
-
-    own = vars(recipe_for(model))
-    return {name: value for name, value in recipe.items() if value != own[name]}

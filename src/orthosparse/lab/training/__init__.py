@@ -1,32 +1,35 @@
-"""Training: the paper's recipes, one loop on one device or many, checkpoints, and result rows."""
+"""Training: a description of a run, one loop for one network or a stack of them, checkpoints, and metrics.
 
-from orthosparse.lab.training.assembly import Assembled, assemble
-from orthosparse.lab.training.callbacks import Callback
-from orthosparse.lab.training.config import DYNAMICS, TrainConfig, recipe_for
-from orthosparse.lab.training.devices import launch
-from orthosparse.lab.training.logs import LOGS
-from orthosparse.lab.training.loop import fit
-from orthosparse.lab.training.nonfinite import NonFiniteError
-from orthosparse.lab.training.progress import Progress
-from orthosparse.lab.training.recipe import RECIPES, Recipe, learning_rate
-from orthosparse.lab.training.run import train
-from orthosparse.lab.training.state import State
+Names are imported when they are asked for: whoever reads a description does not wait for torch and Fabric.
+"""
 
-__all__ = [
-    "DYNAMICS",
-    "LOGS",
-    "RECIPES",
-    "Assembled",
-    "Callback",
-    "NonFiniteError",
-    "Progress",
-    "Recipe",
-    "State",
-    "TrainConfig",
-    "assemble",
-    "fit",
-    "launch",
-    "learning_rate",
-    "recipe_for",
-    "train",
-]
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "DYNAMICS": "run",
+    "LOGS": "logs",
+    "RECIPES": "recipe",
+    "Assembled": "assembly",
+    "Callback": "callbacks",
+    "NonFiniteError": "nonfinite",
+    "Progress": "progress",
+    "Recipe": "recipe",
+    "Run": "run",
+    "State": "state",
+    "assemble": "assembly",
+    "fit": "loop",
+    "launch": "devices",
+    "learning_rate": "recipe",
+    "recipe_for": "run",
+    "train": "rows",
+    "train_many": "ensemble.run",
+}
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return found

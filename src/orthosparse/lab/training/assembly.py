@@ -13,10 +13,12 @@ from orthosparse import Rewirer, load_sparse
 from orthosparse.lab.data import Dataset, Loader, Split, load
 from orthosparse.lab.models import build, dense_init
 from orthosparse.lab.seeds import Generators, generators
-from orthosparse.lab.training.config import DYNAMICS, TrainConfig
 from orthosparse.lab.training.optimizers import make_optimizer
+from orthosparse.lab.training.run import DYNAMICS, Run
 from orthosparse.lab.training.scoring import scored_on
 from orthosparse.lab.training.state import State
+
+_EVAL_BATCH = 500  # samples at a time when evaluating; it changes no result
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Assembled:
 
 
 def assemble(
-    config: TrainConfig,
+    config: Run,
     seed: int,
     fabric: Fabric,
     *,
@@ -79,15 +81,15 @@ def assemble(
         loader=loader,
         classes=data.classes,
         seed=rng.dropout.initial_seed(),
-        validation=_still(data.validation, config, fabric) if data.validation is not None else None,
+        validation=_still(data.validation, fabric) if data.validation is not None else None,
         rewirer=_rewirer(config, network, optimizer, len(loader), rng),
         layout=layout,
     )
-    return Assembled(state, _still(data.test, config, fabric), parameters)
+    return Assembled(state, _still(data.test, fabric), parameters)
 
 
 def started(
-    config: TrainConfig, seed: int, data: Dataset, device: torch.device, *, descent: torch.device | None = None
+    config: Run, seed: int, data: Dataset, device: torch.device, *, descent: torch.device | None = None
 ) -> nn.Module:
     """Return the network of a configuration and a seed before its first step, its masks attached.
 
@@ -101,7 +103,7 @@ def started(
     return network
 
 
-def _dense(config: TrainConfig, data: Dataset, rng: Generators) -> nn.Module:
+def _dense(config: Run, data: Dataset, rng: Generators) -> nn.Module:
     network = build(
         config.model,
         classes=data.classes,
@@ -117,7 +119,7 @@ def _dense(config: TrainConfig, data: Dataset, rng: Generators) -> nn.Module:
 
 
 def shuffled(
-    config: TrainConfig, data: Dataset, rng: Generators, device: torch.device, *, rank: int = 0, world: int = 1
+    config: Run, data: Dataset, rng: Generators, device: torch.device, *, rank: int = 0, world: int = 1
 ) -> Loader:
     """Return the loader of the training samples."""
     return Loader(
@@ -132,16 +134,16 @@ def shuffled(
     )
 
 
-def _still(split: Split, config: TrainConfig, fabric: Fabric) -> Loader:
+def _still(split: Split, fabric: Fabric) -> Loader:
     """Return a loader that neither shuffles nor augments."""
     world = fabric.world_size
-    batch = max(config.eval_batch // world, 1) * world
+    batch = max(_EVAL_BATCH // world, 1) * world
     return Loader(split, batch=batch, train=False, device=fabric.device, rank=fabric.global_rank, world=world)
 
 
 def _sparsify(
     network: nn.Module,
-    config: TrainConfig,
+    config: Run,
     data: Dataset,
     rng: Generators,
     device: torch.device,
@@ -168,7 +170,7 @@ def _sparsify(
 
 
 def _rewirer(
-    config: TrainConfig, network: nn.Module, optimizer: torch.optim.Optimizer, steps: int, rng: Generators
+    config: Run, network: nn.Module, optimizer: torch.optim.Optimizer, steps: int, rng: Generators
 ) -> Rewirer | None:
     if config.dynamic is None:
         return None

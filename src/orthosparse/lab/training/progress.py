@@ -1,12 +1,30 @@
-"""A bar that shows how far training has come: loss, accuracy, images a second and the time left."""
+"""How far training has come: a bar with loss, accuracy, images a second and the time left, or calls of a function."""
 
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
 from orthosparse.lab.training.callbacks import Callback, Verify
 from orthosparse.lab.training.state import State
 
-_PAUSE = 0.5  # seconds between looks at the device
+Report = Callable[[float, str], None]  # called with the fraction done, and a few words
+_PAUSE = 0.5  # seconds between two reports
+
+
+class Reports(Callback):
+    """Calls a function with how far the run is, twice a second at most."""
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._last = report, -_PAUSE
+
+    def on_step(self, state: State, verify: Verify) -> None:
+        """Report if it is time."""
+        del verify  # it would wait for the device
+        if monotonic() - self._last >= _PAUSE:
+            self._last = monotonic()
+            epochs = state.recipe.epochs
+            words = f"epoch {min(state.epoch + 1, epochs)} of {epochs}"
+            self._report(state.steps_done / (len(state.loader) * epochs), words)
 
 
 class Progress(Callback):

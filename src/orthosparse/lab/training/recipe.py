@@ -1,7 +1,7 @@
 """How a network is trained: the paper's recipes by name, and the learning rate at any moment of one."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 SCHEDULES = ("steps", "cosine", "constant")
 OPTIMIZERS = ("sgd", "adamw", "lamb")
@@ -11,43 +11,39 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that the training loop needs to know, as plain values.
+    """How a network is trained, in plain values; each field says what it is, and is an option of `orthosparse train`.
 
-    Attributes:
-        batch: samples of one optimizer step, over all ranks and accumulated parts.
-        schedule: ``steps`` multiplies the rate by `gamma` at epochs // 2 and at int(epochs * 3 / 4); ``cosine`` goes
-            down to `min_lr`; ``constant`` stays. The rate changes between epochs only.
-        warmup: epochs over which the rate rises from `warmup_lr`.
-        decay_vectors: whether weight decay reaches biases and normalisation too (the paper: yes).
-        precision: ``tf32`` is float32 with TF32 products on a GPU and plain float32 elsewhere; ``bf16`` is autocast.
-        accumulate: parts into which a batch is cut to save memory.
-        clip: the largest norm of the gradient, 0 for no limit.
-        dense_init, gain, bias_std: the dense start (kind, sigma_w, sigma_b), which sparse schemes begin from.
+    The schedule ``steps`` multiplies the learning rate by `gamma` at epochs // 2 and at int(epochs * 3 / 4), and
+    ``cosine`` lowers it to `min_lr`. The rate changes between epochs only.
     """
 
-    epochs: int
-    lr: float
-    batch: int = 128
-    weight_decay: float = 1e-4
-    momentum: float = 0.9
-    nesterov: bool = True
-    optimizer: str = "sgd"
-    schedule: str = "steps"
-    gamma: float = 0.1
-    min_lr: float = 0.0
-    warmup: int = 0
-    warmup_lr: float = 0.0
-    decay_vectors: bool = True
-    loss: str = "cross_entropy"
-    label_smoothing: float = 0.0
-    mixup: float = 0.0
-    cutmix: float = 0.0
-    clip: float = 0.0
-    accumulate: int = 1
-    precision: str = "tf32"
-    dense_init: str = "conv_orthogonal"
-    gain: float = 1.0
-    bias_std: float = 0.0
+    epochs: int = field(metadata={"help": "Epochs to train for."})
+    lr: float = field(metadata={"help": "Learning rate."})
+    batch: int = field(default=128, metadata={"help": "Samples of one optimizer step, over all processes."})
+    weight_decay: float = field(default=1e-4, metadata={"help": "Weight decay."})
+    momentum: float = field(default=0.9, metadata={"help": "Momentum of SGD."})
+    nesterov: bool = field(default=True, metadata={"help": "Nesterov momentum."})
+    optimizer: str = field(default="sgd", metadata={"help": "sgd, adamw or lamb.", "names": "optimizer"})
+    schedule: str = field(default="steps", metadata={"help": "steps, cosine or constant.", "names": "schedule"})
+    gamma: float = field(default=0.1, metadata={"help": "Factor of the learning rate at each milestone of steps."})
+    min_lr: float = field(default=0.0, metadata={"help": "Learning rate that cosine ends at."})
+    warmup: int = field(default=0, metadata={"help": "Epochs in which the learning rate rises from --warmup-lr."})
+    warmup_lr: float = field(default=0.0, metadata={"help": "Learning rate that the warm-up starts from."})
+    decay_vectors: bool = field(default=True, metadata={"help": "Weight decay on biases and normalisation too."})
+    loss: str = field(default="cross_entropy", metadata={"help": "cross_entropy or bce.", "names": "loss"})
+    label_smoothing: float = field(default=0.0, metadata={"help": "Label smoothing of the cross-entropy."})
+    mixup: float = field(default=0.0, metadata={"help": "Parameter of mixup's Beta distribution; 0 for no mixup."})
+    cutmix: float = field(default=0.0, metadata={"help": "Parameter of cutmix's Beta distribution; 0 for no cutmix."})
+    clip: float = field(default=0.0, metadata={"help": "Largest norm of the gradient; 0 for no limit."})
+    accumulate: int = field(default=1, metadata={"help": "Parts into which a batch is split to save memory."})
+    precision: str = field(
+        default="tf32", metadata={"help": "fp32, tf32 (on a GPU), bf16 (autocast) or fp64.", "names": "precision"}
+    )
+    dense_init: str = field(
+        default="conv_orthogonal", metadata={"help": "Initialization of the dense network.", "names": "dense_init"}
+    )
+    gain: float = field(default=1.0, metadata={"help": "Gain of the weights at initialization (sigma_w)."})
+    bias_std: float = field(default=0.0, metadata={"help": "Standard deviation of the initial biases (sigma_b)."})
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -56,14 +52,14 @@ class Recipe:
             ValueError: a value outside its range, or an unknown name.
         """
         _check_names(self)
-        for field in ("epochs", "batch", "accumulate"):
-            value = getattr(self, field)
+        for name in ("epochs", "batch", "accumulate"):
+            value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{field}: expected a positive integer; got {value!r}")
-        for field in (f.name for f in fields(self) if f.type is float):
-            value = getattr(self, field)
+                raise ValueError(f"{name}: expected a positive integer; got {value!r}")
+        for name in (each.name for each in fields(self) if each.type is float):
+            value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise ValueError(f"{field}: expected a finite number, 0 or more; got {value!r}")
+                raise ValueError(f"{name}: expected a finite number, 0 or more; got {value!r}")
         if self.accumulate > self.batch:
             raise ValueError(f"accumulate: expected at most the batch ({self.batch}); got {self.accumulate}")
         if self.nesterov and self.optimizer == "sgd" and self.momentum == 0:
@@ -76,15 +72,15 @@ class Recipe:
 
 
 def _check_names(recipe: Recipe) -> None:
-    for field, known in (
+    for name, known in (
         ("schedule", SCHEDULES),
         ("optimizer", OPTIMIZERS),
         ("loss", LOSSES),
         ("precision", PRECISIONS),
     ):
-        value = getattr(recipe, field)
+        value = getattr(recipe, name)
         if value not in known:
-            raise ValueError(f"{field}: expected one of {', '.join(known)}; got {value!r}")
+            raise ValueError(f"{name}: expected one of {', '.join(known)}; got {value!r}")
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:

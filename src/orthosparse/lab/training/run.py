@@ -1,133 +1,110 @@
-"""One run from its settings to its result row, killed and resumed as often as it happens."""
+"""The description of a run: what is trained on what, from which start and how, in plain values."""
 
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lightning_fabric import Fabric
-
-from orthosparse import masks_of
-from orthosparse.lab.files import locked, write_atomically
-from orthosparse.lab.provenance import provenance
-from orthosparse.lab.training.assembly import Assembled, assemble
-from orthosparse.lab.training.callbacks import Callback
-from orthosparse.lab.training.checkpoint import has_checkpoint
-from orthosparse.lab.training.config import TrainConfig
-from orthosparse.lab.training.devices import arithmetic, launch
-from orthosparse.lab.training.evaluate import evaluate
-from orthosparse.lab.training.finished import record_of
-from orthosparse.lab.training.logs import LOGS
-from orthosparse.lab.training.loop import fit
-from orthosparse.lab.training.saving import Saving, check_pace, check_same, last_checkpoint
-from orthosparse.lab.training.snapshot import put_back
+from orthosparse.lab.training.recipe import RECIPES, Recipe
 from orthosparse.registry import lookup
 
-RESULT = "result.jsonl"
+# What the Rewirer is given. RigL stops moving its masks after three quarters (Evci et al. 2020), SET never does.
+DYNAMICS: dict[str, dict[str, Any]] = {
+    "rigl": {"grow": "gradient", "until": 0.75},
+    "set": {"grow": "random", "until": 1.0},
+}
 
 
-def train(
-    config: TrainConfig,
-    *,
-    seed: int,
-    root: Path | str | None = None,
-    out: Path | str | None = None,
-    resume: bool = False,
-    logs: Sequence[str] = ("csv",),
-    checkpoint_steps: int = 0,
-    checkpoint_seconds: float = 60.0,
-    callbacks: Sequence[Callback] = (),
-    graph: bool | None = None,
-    compiled: bool = False,
-    channels_last: bool | None = None,
-    deterministic: bool = False,
-    **where: Any,
-) -> dict[str, Any]:
-    """Train a network, test it after its last epoch, and return the result row.
+@dataclass(frozen=True)
+class Run:
+    """A network, its data, its recipe and its masks; each field says what it is, and is an option of the commands.
+
+    At density 1 the dense network is trained; the fields of the sparse start are not read then.
+    """
+
+    model: str = field(metadata={"help": "A model of the paper (mlp, resnet32, ...) or timm:NAME.", "names": "model"})
+    data: str = field(metadata={"help": "A data set: digits, mnist, cifar10, ...", "names": "data"})
+    recipe: Recipe
+    activation: str | None = field(
+        default=None, metadata={"help": "relu, tanh, ...; by default the model's own.", "names": "activation"}
+    )
+    model_options: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "NAME=VALUE for the model, such as depth=100.", "option": "model-option"},
+    )
+    density: float = field(default=1.0, metadata={"help": "Fraction of active weights; 1 trains the dense network."})
+    distribution: str = field(
+        default="erk", metadata={"help": "How many weights each layer keeps.", "names": "distribution"}
+    )
+    scheme: str = field(default="eoi", metadata={"help": "Which weights, and with what values.", "names": "scheme"})
+    floor: str = field(
+        default="raise", metadata={"help": "Layers below their floor: raise, partial or error.", "names": "floor"}
+    )
+    exclude: tuple[str, ...] = field(default=(), metadata={"help": "A layer (name or glob) that stays dense."})
+    options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "NAME=VALUE for the distribution or the scheme.", "option": "option"}
+    )
+    score_batches: int = field(
+        default=1, metadata={"help": "Training batches for a distribution that scores weights on data."}
+    )
+    dynamic: str | None = field(
+        default=None, metadata={"help": "Move the masks while training: set or rigl.", "names": "dynamic"}
+    )
+    every: int = field(default=800, metadata={"help": "Steps between two updates of the masks."})
+    fraction: float = field(default=0.5, metadata={"help": "Fraction of the active weights moved by the first update."})
+    until: float | None = field(
+        default=None, metadata={"help": "Part of the training after which the masks stay; by default the method's."}
+    )
+    validation: bool = field(default=True, metadata={"help": "Hold out a tenth of the training samples."})
+
+    def __post_init__(self) -> None:
+        """Check names and numbers before anything is read or built.
+
+        Raises:
+            ValueError: an unknown name (the known ones are listed), a number outside its range, or masks that
+                move on a dense network.
+        """
+        _check_names(self)
+        if isinstance(self.density, bool) or not 0 <= self.density <= 1:
+            raise ValueError(f"density: expected a number in [0, 1]; got {self.density!r}")
+        batches: object = self.score_batches
+        if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
+            raise ValueError(f"score_batches: expected a positive integer; got {batches!r}")
+        if self.density == 1 and self.dynamic is not None:
+            raise ValueError(
+                f"dynamic: expected a density below 1 for masks to move; got {self.dynamic!r} at density 1"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """Return all of it as nested dictionaries that JSON can hold."""
+        return {each: list(value) if isinstance(value, tuple) else value for each, value in asdict(self).items()}
+
+
+def _check_names(run: Run) -> None:
+    # Imported here: whoever reads the fields for a command's help does not wait for torch.
+    from orthosparse import DISTRIBUTIONS, SCHEMES
+    from orthosparse.lab.data import DATA
+    from orthosparse.lab.models import ACTIVATIONS, DENSE_INITS, MODELS
+
+    if not run.model.startswith("timm:") and run.model not in MODELS:
+        raise ValueError(f"model: expected one of {', '.join(sorted(MODELS))} or timm:NAME; got {run.model!r}")
+    lookup(DATA, run.data, "data")
+    lookup(DISTRIBUTIONS, run.distribution, "distribution")
+    lookup(SCHEMES, run.scheme, "scheme")
+    lookup(DENSE_INITS, run.recipe.dense_init, "dense_init")
+    if run.activation is not None:
+        lookup(ACTIVATIONS, run.activation, "activation")
+    if run.dynamic is not None:
+        lookup(DYNAMICS, run.dynamic, "dynamic")
+
+
+def recipe_for(model: str, what: str = "model") -> Recipe:
+    """Return the paper's recipe for a model.
 
     Args:
-        root: the folder of the data.
-        out: the folder of checkpoints, logs and ``result.jsonl``; None keeps nothing.
-        resume: go on from the last checkpoint in `out` (from the start where there is none); a finished run returns its
-            row again.
-        logs: names in LOGS.
-        checkpoint_steps, checkpoint_seconds: see `Saving`.
-        graph, compiled: see `Stepper`.
-        channels_last: the layout of images and kernels; None takes it on a GPU.
-        where: device, devices and strategy, as `launch` takes them.
+        what: the argument's name, for the message.
 
     Raises:
-        ValueError: a bad setting; a folder that holds another run, or that another process uses.
-        NonFiniteError: a loss or a gradient was not finite; the last good checkpoint is kept.
+        ValueError: an unknown model, or one of timm, for which the paper has none.
     """
-    check_pace(checkpoint_steps, checkpoint_seconds)
-    settings = {"config": config.settings(), "seed": seed}
-    makers = [lookup(LOGS, name, "log") for name in logs]
-    fabric = launch(precision=config.recipe.precision, **where)
-    with _folder(out, fabric, resume) as folder:
-        if folder is not None and (finished := _finished(folder, settings)) is not None:
-            return finished
-        tree = None if folder is None else last_checkpoint(fabric, folder)
-        if tree is not None:
-            check_same(tree["settings"], settings)
-        nhwc = fabric.device.type == "cuda" if channels_last is None else channels_last
-        saved = None if tree is None else tree["model"]
-        run = assemble(config, seed, fabric, root=root, channels_last=nhwc, saved=saved)
-        if tree is not None:
-            put_back(run.state, tree)
-        kept: list[Callback] = []
-        if folder is not None:
-            kept = [make(folder, settings) for make in makers]
-            kept.append(Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds))
-        fit(run.state, [*callbacks, *kept], graph=graph, compiled=compiled, deterministic=deterministic)
-        with arithmetic(config.recipe.precision, deterministic=deterministic):
-            tested = evaluate(run.state, run.test)
-        row = {**settings, **_figures(run, tested), "world": fabric.world_size, **provenance(fabric.device)}
-        if folder is not None and fabric.is_global_zero:
-            write_atomically(folder / RESULT, (json.dumps(row) + "\n").encode())
-        return row
-
-
-def _figures(run: Assembled, tested: dict[str, float]) -> dict[str, Any]:
-    masks = list(masks_of(run.state.network).values())
-    return {
-        "test_accuracy": tested["accuracy"],
-        "test_loss": tested["loss"],
-        "density": sum(int(m.sum()) for m in masks) / sum(m.numel() for m in masks) if masks else 1.0,
-        "parameters": run.parameters,
-        "epochs": run.state.history,
-        "seconds": run.state.seconds,
-    }
-
-
-@contextmanager
-def _folder(out: Path | str | None, fabric: Fabric, resume: bool) -> Iterator[Path | None]:
-    """Yield the folder of the run, made if it is not there; rank 0 locks it, and decides for all ranks.
-
-    Raises:
-        ValueError: another process uses it; it holds a run, and this one is not to resume it.
-    """
-    if out is None:
-        yield None
-        return
-    folder, problem = Path(out), ""
-    with ExitStack() as stack:
-        if fabric.is_global_zero:
-            try:
-                stack.enter_context(locked(folder))
-            except (ValueError, OSError) as error:
-                problem = str(error)
-            if not problem and not resume and (has_checkpoint(folder) or (folder / RESULT).exists()):
-                problem = f"out: {folder} holds a run already; resume it (--resume) or choose another folder"
-        if problem := fabric.broadcast(problem):
-            raise ValueError(problem)
-        yield folder
-
-
-def _finished(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the row of a run that has ended, or None."""
-    row = record_of(folder / RESULT, (*settings, "test_accuracy", "test_loss", "density"))
-    if row is not None:
-        check_same({name: row[name] for name in settings}, settings)
-    return row
+    if model.startswith("timm:"):
+        raise ValueError(f"recipe: expected one of {', '.join(sorted(RECIPES))}, as the paper has none for {model}")
+    return lookup(RECIPES, model, what)

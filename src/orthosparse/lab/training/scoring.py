@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from orthosparse.lab.data import Loader
-from orthosparse.lab.training.config import TrainConfig
+from orthosparse.lab.training.run import Run
 
 # Networks whose layers see no two samples, and so narrow that a GPU takes hardly longer for 2048 samples than for 128;
 # the memory of a thousand layers, twice differentiated, speaks against more.
@@ -18,7 +18,7 @@ _NARROW = ("mlp", "mlp1000")
 _PIECE = {"cuda": 16, "cpu": 8}
 
 
-def scored_on(config: TrainConfig, loader: Loader) -> dict[str, Any]:
+def scored_on(config: Run, loader: Loader) -> dict[str, Any]:
     """Return the arguments ``batch`` and ``loss`` of `sparsify`: the first `score_batches` batches of the loader.
 
     GraSP adds up the gradients of the batches' mean losses and, in a second pass, their products with the Hessians:

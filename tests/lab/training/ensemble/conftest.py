@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from lab.training.ensemble.runs import Kept
-from orthosparse.lab.training import Recipe, TrainConfig
+from orthosparse.lab.training import Recipe, Run
 
 DEEP = Recipe(epochs=2, lr=0.05, batch=100, dense_init="orthogonal", gain=1.0247, bias_std=0.00448, precision="fp64")
 
@@ -12,7 +12,7 @@ def deep_config(model="mlp1000", depth=8, width=16, **changes):
     """A narrow, deep network on the digits; fields of the recipe and of the configuration may be mixed."""
     in_recipe = {name: changes.pop(name) for name in list(changes) if name in Recipe.__dataclass_fields__}
     recipe = dataclasses.replace(DEEP, **in_recipe)
-    return TrainConfig(model, "digits", recipe, model_options={"depth": depth, "width": width}, **changes)
+    return Run(model, "digits", recipe, model_options={"depth": depth, "width": width}, **changes)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import torch
 from orthosparse.lab.training import train
 from orthosparse.lab.training.checkpoint import load
 from orthosparse.lab.training.ensemble import run as running
-from orthosparse.lab.training.ensemble import train_ensemble
+from orthosparse.lab.training.ensemble import train_many
 from orthosparse.lab.training.ensemble.state import Ensemble
 
 
@@ -28,19 +28,18 @@ class Kept:
 
 def check_equal(members, kept, tmp_path, *, weights, losses, **options):
     """Compare with single runs: weights and test losses to relative tolerances, metrics of epochs in float32."""
-    together = train_ensemble(members, device="cpu", **options)
+    together = train_many(members, device="cpu", **options)
     for place, (config, seed) in enumerate(members):
         alone = train(config, seed=seed, out=tmp_path / str(place), device="cpu", logs=())
-        row, state = together[place].row, load(tmp_path / str(place))["model"]
-        assert row.keys() == alone.keys()
-        for name in ("config", "seed", "density", "parameters", "world", "test_accuracy", "device", "versions"):
+        row, state = together[place], load(tmp_path / str(place))["model"]
+        assert row.keys() == {*alone, "together"}
+        for name in ("diverged", "density", "parameters", "test_accuracy", "epochs"):
             assert row[name] == alone[name]
         assert row["test_loss"] == pytest.approx(alone["test_loss"], rel=losses)
-        assert len(row["epochs"]) == len(alone["epochs"])
-        for mine, theirs in zip(row["epochs"], alone["epochs"], strict=True):
-            assert mine.keys() == theirs.keys()
-            for name in theirs.keys() - {"seconds"}:
-                assert mine[name] == pytest.approx(theirs[name], rel=max(losses, 1e-6))
+        assert row["curves"].keys() == {*alone["curves"], "test_accuracy"}
+        for name, curve in alone["curves"].items():
+            if name != "seconds":
+                assert row["curves"][name] == pytest.approx(curve, rel=max(losses, 1e-6))
         own = kept.ensemble.state_of(place)
         assert own.keys() == state.keys()
         for name, value in state.items():

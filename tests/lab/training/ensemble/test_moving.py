@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lab.training.ensemble.runs import Stop, check_equal
-from orthosparse.lab.training.ensemble import Step, Ways, launches, train_ensemble
+from orthosparse.lab.training.ensemble import Step, Ways, launches, train_many
 from orthosparse.lab.training.ensemble.moving import Moving
 
 SPARSE = {"density": 0.3, "every": 5}
@@ -43,9 +43,9 @@ def test_members_move_their_masks_as_they_would_alone(deep, kept, tmp_path):
 
 
 def test_masks_have_moved_and_weights_off_them_are_zero(deep, kept):
-    train_ensemble([(deep(scheme="eoi", **SPARSE), 1)], device="cpu")
+    train_many([(deep(scheme="eoi", **SPARSE), 1)], device="cpu")
     stayed = masks_of(kept.weights()[0])
-    train_ensemble(mixed(deep), device="cpu")
+    train_many(mixed(deep), device="cpu")
     check_moved(kept, stayed)
 
 
@@ -59,36 +59,36 @@ def test_the_masks_of_residual_networks_move_too(deep, few_digits, kept, tmp_pat
 @pytest.mark.parametrize("stop", [3, 7, 14])
 def test_a_run_that_was_stopped_goes_on_with_the_masks_it_had(deep, kept, tmp_path, monkeypatch, stop):
     members = mixed(deep)
-    whole = train_ensemble(members, device="cpu")
+    whole = train_many(members, device="cpu")
     expected = kept.weights()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         Stop(patch, stop)
-        train_ensemble(members, device="cpu", out=tmp_path, checkpoint_steps=3)
-    resumed = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+        train_many(members, device="cpu", out=tmp_path, checkpoint_steps=3)
+    resumed = train_many(members, device="cpu", out=tmp_path, resume=True)
     for mine, theirs in zip(kept.weights(), expected, strict=True):
         assert all(torch.equal(mine[name], value) for name, value in theirs.items())
-    assert [each.row["test_loss"] for each in resumed] == [each.row["test_loss"] for each in whole]
+    assert [each["test_loss"] for each in resumed] == [each["test_loss"] for each in whole]
 
 
 def test_a_member_that_has_stopped_moves_no_more_and_the_others_do(deep, kept):
     members = [(deep(dynamic="rigl", precision="tf32", activation="linear", **SPARSE), 1)]
-    harmless = train_ensemble(members, device="cpu")
+    harmless = train_many(members, device="cpu")
     expected = kept.weights()[0]
     planted = (deep(dynamic="set", gain=1e7, precision="tf32", activation="linear", **SPARSE), 2)
-    first, second = train_ensemble([*members, planted], device="cpu")
-    assert second.row is None
-    assert first.row["test_loss"] == harmless[0].row["test_loss"]
+    first, second = train_many([*members, planted], device="cpu")
+    assert second["diverged"]
+    assert first["test_loss"] == harmless[0]["test_loss"]
     assert all(torch.equal(kept.weights()[0][name], value) for name, value in expected.items())
 
 
 def test_global_generators_are_left_as_they_were(deep):
     before = torch.random.get_rng_state()
-    train_ensemble(mixed(deep)[:1], device="cpu")
+    train_many(mixed(deep)[:1], device="cpu")
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_what_is_derived_from_masks_and_weights_follows_them_in_place(deep, kept, monkeypatch):
-    train_ensemble(mixed(deep, epochs=1, precision="tf32"), device="cpu")
+    train_many(mixed(deep, epochs=1, precision="tf32"), device="cpu")
     step, slab = Step(kept.ensemble, Ways()), kept.ensemble.slabs[1]
     busy = launches.busy_of(slab.weight)
     slab.rounded = torch.zeros_like(slab.weight.value)
@@ -104,7 +104,7 @@ def test_what_is_derived_from_masks_and_weights_follows_them_in_place(deep, kept
 
 def test_without_masks_that_move_nothing_is_prepared(deep, kept, monkeypatch):
     monkeypatch.setattr(Moving, "__init__", None)
-    train_ensemble([(deep(**SPARSE), 1)], device="cpu")
+    train_many([(deep(**SPARSE), 1)], device="cpu")
     assert kept.ensemble.moving is None
 
 
@@ -112,7 +112,7 @@ def test_without_masks_that_move_nothing_is_prepared(deep, kept, monkeypatch):
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_on_a_gpu_masks_move_between_the_replays_of_a_graph(deep, kept, precision):
     stayed = [(deep(density=0.3, width=32, precision=precision), 1)]
-    train_ensemble(stayed, device="cuda")
+    train_many(stayed, device="cuda")
     start = masks_of(kept.weights()[0])
-    train_ensemble(mixed(deep, width=32, precision=precision), device="cuda", graph=True)
+    train_many(mixed(deep, width=32, precision=precision), device="cuda", graph=True)
     check_moved(kept, start)

@@ -7,7 +7,7 @@ import torch
 
 from lab.training.recorded import Recorded
 from orthosparse.lab.training.ensemble import run as running
-from orthosparse.lab.training.ensemble import train_ensemble
+from orthosparse.lab.training.ensemble import train_many
 
 
 def replaying(graphs):
@@ -45,13 +45,13 @@ def residual_moving(deep):
 def test_steps_that_are_replayed_train_to_the_bits_of_eager_ones(members, deep, kept, request, monkeypatch):
     if members in (residual, residual_moving):
         request.getfixturevalue("few_digits")
-    eager = train_ensemble(members(deep), device="cpu")
+    eager = train_many(members(deep), device="cpu")
     expected = kept.weights()
     graphs = []
     monkeypatch.setattr(running, "Step", replaying(graphs))
-    replayed = train_ensemble(members(deep), device="cpu")
+    replayed = train_many(members(deep), device="cpu")
     (graph,) = graphs
     assert graph.replays >= 4
     for mine, theirs in zip(kept.weights(), expected, strict=True):
         assert all(torch.equal(mine[name], value) for name, value in theirs.items())
-    assert [each.row["test_loss"] for each in replayed] == [each.row["test_loss"] for each in eager]
+    assert [each["test_loss"] for each in replayed] == [each["test_loss"] for each in eager]

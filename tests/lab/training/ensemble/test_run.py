@@ -1,7 +1,6 @@
 """Networks that train together against the same networks trained alone."""
 
 import dataclasses
-import json
 import math
 import os
 import signal
@@ -12,8 +11,8 @@ import torch
 
 from lab.training.ensemble.runs import Stop, check_equal
 from orthosparse.lab.files import locked
-from orthosparse.lab.training import NonFiniteError, Recipe, TrainConfig, train
-from orthosparse.lab.training.ensemble import Ways, train_ensemble
+from orthosparse.lab.training import Recipe, Run, train
+from orthosparse.lab.training.ensemble import Ways, train_many
 from orthosparse.lab.training.ensemble import run as running
 
 
@@ -51,7 +50,7 @@ def test_residual_networks_are_their_single_runs_too(residual, kept, tmp_path):
     [
         {"nesterov": False, "label_smoothing": 0.1},
         {"decay_vectors": False, "schedule": "cosine", "weight_decay": 0.01},
-        {"momentum": 0.5, "warmup": 1, "validation": False, "eval_batch": 77},
+        {"momentum": 0.5, "warmup": 1, "validation": False},
     ],
     ids=["plain momentum", "decay of matrices", "no validation"],
 )
@@ -76,28 +75,26 @@ def with_planted(deep, lr, planted, **changes):
 
 @pytest.mark.parametrize("shape", [{}, {"model": "cnn1000", "width": 8, "dense_init": "conv_orthogonal"}])
 def test_a_member_that_diverges_leaves_the_bits_of_the_others_alone(deep, kept, shape):
-    harmless = train_ensemble(with_planted(deep, 0.01, 1.0, **shape), device="cpu")
+    harmless = train_many(with_planted(deep, 0.01, 1.0, **shape), device="cpu")
     expected = kept.weights()
-    planted = train_ensemble(with_planted(deep, 0.01, 1e7, **shape), device="cpu")
+    planted = train_many(with_planted(deep, 0.01, 1e7, **shape), device="cpu")
     found = kept.weights()
     for place in (0, 2):
         assert all(torch.equal(found[place][name], value) for name, value in expected[place].items())
-        assert planted[place].row["test_loss"] == harmless[place].row["test_loss"]
-        assert math.isfinite(planted[place].row["test_loss"])
-    assert harmless[1].error is None
-    assert isinstance(planted[1].error, NonFiniteError)
+        assert planted[place]["test_loss"] == harmless[place]["test_loss"]
+        assert math.isfinite(planted[place]["test_loss"])
+    assert not harmless[1]["diverged"]
+    assert planted[1]["diverged"]
 
 
 @pytest.mark.parametrize("size", [1e4, 1e7])  # a norm that overflows, and gradients that are not numbers
 def test_a_member_that_diverges_is_reported_as_alone_and_stands_still(deep, kept, size):
     members = with_planted(deep, 0.01, size)
-    (_, middle, _) = train_ensemble(members, device="cpu")
-    with pytest.raises(NonFiniteError) as alone:
-        train(members[1][0], seed=2, device="cpu")
-    assert middle.row is None
-    assert str(middle.error) == str(alone.value)
-    places = [(error.epoch, error.step, error.layer) for error in (middle.error, alone.value)]
-    assert places[0] == places[1]
+    (_, middle, _) = train_many(members, device="cpu")
+    alone = train(members[1][0], seed=2, device="cpu")
+    for name in ("diverged", "diverged_epoch", "warnings"):
+        assert middle[name] == alone[name]
+    assert middle["diverged"]
     assert all(bool(torch.isfinite(tensor).all()) for tensor in kept.weights()[1].values())
 
 
@@ -106,17 +103,16 @@ def test_a_residual_network_that_diverges_is_reported_as_alone_and_leaves_the_bi
     for gain in (1.0, 1e15):  # of the middle one
         middle = residual(gain=gain, **shared)
         others = [(residual(density=0.3, **shared), 1), (residual(**shared), 3)]
-        ended = train_ensemble([others[0], (middle, 2), others[1]], device="cpu")
+        ended = train_many([others[0], (middle, 2), others[1]], device="cpu")
         found.append((ended, kept.weights()))
     (harmless, expected), (planted, weights) = found
     for place in (0, 2):
         assert all(torch.equal(weights[place][name], value) for name, value in expected[place].items())
-        assert planted[place].row["test_loss"] == harmless[place].row["test_loss"]
-    with pytest.raises(NonFiniteError) as alone:
-        train(middle, seed=2, device="cpu")
-    assert harmless[1].error is None
-    assert str(planted[1].error) == str(alone.value)
-    assert (planted[1].error.epoch, planted[1].error.step) == (alone.value.epoch, alone.value.step) == (0, 1)
+        assert planted[place]["test_loss"] == harmless[place]["test_loss"]
+    alone = train(middle, seed=2, device="cpu")
+    assert not harmless[1]["diverged"]
+    assert planted[1]["warnings"] == alone["warnings"]
+    assert "stopped at epoch 1, step 2 of" in alone["warnings"]
     assert weights[1]["bn1.num_batches_tracked"] == 1, "the statistics stand still with the weights"
     assert all(bool(torch.isfinite(tensor).all()) for tensor in weights[1].values())
 
@@ -125,56 +121,54 @@ def test_a_member_that_diverges_later_keeps_the_epochs_it_finished(deep):
     # Decay that overshoots: the weights grow by the same factor at every step.
     overshooting = {"lr": 1.0, "weight_decay": 20.0, "schedule": "constant"}
     members = [(deep(epochs=3, precision="tf32", density=0.9, **overshooting), 1)]
-    with pytest.raises(NonFiniteError) as alone:
-        train(members[0][0], seed=1, device="cpu")
-    (ended,) = train_ensemble(members, device="cpu")
-    assert (ended.error.epoch, ended.error.step) == (alone.value.epoch, alone.value.step)
-    assert len(ended.epochs) == alone.value.epoch >= 1
+    alone = train(members[0][0], seed=1, device="cpu")
+    (ended,) = train_many(members, device="cpu")
+    assert ended["warnings"] == alone["warnings"]
+    assert len(ended["curves"]["loss"]) == ended["epochs"] == alone["diverged_epoch"] - 1 >= 1
 
 
 def test_a_start_that_cannot_be_made_costs_no_other_and_is_reported_at_once(deep, caplog):
     members = [(deep(density=0.0001), 1), (deep(density=0.3), 2)]
     told = []
-    failed, other = train_ensemble(members, device="cpu", progress=lambda *_: told.append(len(caplog.records)))
+    failed, other = train_many(members, device="cpu", progress=lambda *_: told.append(len(caplog.records)))
     assert "seed 1, has no start and will not be trained: ValueError: density" in caplog.messages[0]
     assert told[1] == len(caplog.messages) == 1
-    assert failed.row is None
-    assert "density: expected at least" in str(failed.error)
+    assert "density: expected at least" in str(failed)
     alone = train(members[1][0], seed=2, device="cpu")
-    assert other.row["test_loss"] == pytest.approx(alone["test_loss"], rel=1e-10)
+    assert other["test_loss"] == pytest.approx(alone["test_loss"], rel=1e-10)
 
 
 def test_members_of_different_shapes_are_refused(deep):
     with pytest.raises(ValueError, match="member 1 differs in model_options, recipe"):
-        train_ensemble([(deep(), 1), (deep(depth=9, lr=0.1), 1)])
+        train_many([(deep(), 1), (deep(depth=9, lr=0.1), 1)])
     with pytest.raises(ValueError, match="members: expected at least one"):
-        train_ensemble([])
+        train_many([])
 
 
 @pytest.mark.parametrize("pace", [{"checkpoint_steps": -5}, {"checkpoint_seconds": -1.0}])
 def test_a_wrong_pace_of_checkpoints_is_said_before_a_folder_is_made(deep, tmp_path, pace):
     with pytest.raises(ValueError, match=f"{next(iter(pace))}: expected 0 or more; got -"):
-        train_ensemble([(deep(), 1)], out=tmp_path / "run", device="cpu", **pace)
+        train_many([(deep(), 1)], out=tmp_path / "run", device="cpu", **pace)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("stop", [2, 7, 13, 21])
 def test_a_run_that_was_stopped_ends_with_the_same_weights(four, kept, tmp_path, monkeypatch, stop):
     members = four()
-    whole = train_ensemble(members, device="cpu")
+    whole = train_many(members, device="cpu")
     expected = kept.weights()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         Stop(patch, stop)
-        train_ensemble(members, device="cpu", out=tmp_path, checkpoint_steps=5)
+        train_many(members, device="cpu", out=tmp_path, checkpoint_steps=5)
     with monkeypatch.context() as patch:
         resumed = Stop(patch, -1)
-        rows = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+        rows = train_many(members, device="cpu", out=tmp_path, resume=True)
     assert resumed.started == stop // 5 * 5
     for mine, theirs in zip(kept.weights(), expected, strict=True):
         assert all(torch.equal(mine[name], value) for name, value in theirs.items())
     for mine, theirs in zip(rows, whole, strict=True):
-        assert mine.row["test_loss"] == theirs.row["test_loss"]
-        timeless = [[{k: v for k, v in e.items() if k != "seconds"} for e in one.epochs] for one in (mine, theirs)]
+        assert mine["test_loss"] == theirs["test_loss"]
+        timeless = [{k: v for k, v in one["curves"].items() if k != "seconds"} for one in (mine, theirs)]
         assert timeless[0] == timeless[1]
 
 
@@ -183,25 +177,25 @@ def test_residual_networks_that_were_stopped_end_with_the_same_weights_and_stati
 ):
     shared = {"epochs": 2, "precision": "fp32"}
     members = [(residual(density=0.3, **shared), 1), (residual(**shared), 2)]
-    (whole, _) = train_ensemble(members, device="cpu")
+    (whole, _) = train_many(members, device="cpu")
     expected = kept.weights()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         Stop(patch, 3)  # in the second epoch
-        train_ensemble(members, device="cpu", out=tmp_path, checkpoint_steps=1)
+        train_many(members, device="cpu", out=tmp_path, checkpoint_steps=1)
     with monkeypatch.context() as patch:
         resumed = Stop(patch, -1)
-        (again, _) = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+        (again, _) = train_many(members, device="cpu", out=tmp_path, resume=True)
     assert resumed.started == 3
     assert expected[0]["layer3.4.bn2.num_batches_tracked"] == 4
     for mine, theirs in zip(kept.weights(), expected, strict=True):
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[name], value) for name, value in theirs.items())
-    assert again.row["test_loss"] == whole.row["test_loss"]
+    assert again["test_loss"] == whole["test_loss"]
 
 
 def test_an_interrupt_waits_for_the_step_and_is_saved(deep, kept, tmp_path, monkeypatch):
     members = [(deep(density=0.3), 1), (deep(), 2)]
-    train_ensemble(members, device="cpu")
+    train_many(members, device="cpu")
     expected = kept.weights()
 
     class Interrupted(running.Step):
@@ -212,9 +206,9 @@ def test_an_interrupt_waits_for_the_step_and_is_saved(deep, kept, tmp_path, monk
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(running, "Step", Interrupted)
-        train_ensemble(members, device="cpu", out=tmp_path)
+        train_many(members, device="cpu", out=tmp_path)
     assert [path.name for path in tmp_path.glob("checkpoint-*.json")] == ["checkpoint-000000009.json"]
-    train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+    train_many(members, device="cpu", out=tmp_path, resume=True)
     for mine, theirs in zip(kept.weights(), expected, strict=True):
         assert all(torch.equal(mine[name], value) for name, value in theirs.items())
 
@@ -223,7 +217,7 @@ def test_starts_are_made_once(deep, tmp_path, monkeypatch):
     from orthosparse.lab.training.ensemble import starts
 
     members = [(deep(density=0.3), seed) for seed in (1, 2, 3)]
-    expected = train_ensemble(members, device="cpu")
+    expected = train_many(members, device="cpu")
     made, make = [], starts.started
 
     def counted(config, seed, *rest, **where):
@@ -234,35 +228,34 @@ def test_starts_are_made_once(deep, tmp_path, monkeypatch):
 
     monkeypatch.setattr(starts, "started", counted)
     with pytest.raises(KeyboardInterrupt):
-        train_ensemble(members, device="cpu", out=tmp_path)
-    rows = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+        train_many(members, device="cpu", out=tmp_path)
+    rows = train_many(members, device="cpu", out=tmp_path, resume=True)
     assert made == [1, 2, 2, 3]
-    assert [row.row["test_loss"] for row in rows] == [row.row["test_loss"] for row in expected]
+    assert [row["test_loss"] for row in rows] == [row["test_loss"] for row in expected]
 
 
 def test_a_divergence_survives_a_resume_and_a_finished_run_is_not_repeated(deep, tmp_path, monkeypatch):
     members = with_planted(deep, 0.01, 1e7)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         Stop(patch, 20)  # in the second epoch
-        train_ensemble(members, device="cpu", out=tmp_path, checkpoint_steps=6)
-    first = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
-    alone = train_ensemble(members, device="cpu")
-    assert str(first[1].error) == str(alone[1].error)
+        train_many(members, device="cpu", out=tmp_path, checkpoint_steps=6)
+    first = train_many(members, device="cpu", out=tmp_path, resume=True)
+    alone = train_many(members, device="cpu")
+    assert first[1]["warnings"] == alone[1]["warnings"]
     with monkeypatch.context() as patch:
         again = Stop(patch, -1)
-        second = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
+        second = train_many(members, device="cpu", out=tmp_path, resume=True)
     assert again.started is None
-    assert [each.row for each in second] == json.loads(json.dumps([each.row for each in first]))
-    assert (second[1].error.epoch, second[1].error.step) == (first[1].error.epoch, first[1].error.step)
+    assert second == [{**each, "resumed_seconds": each["train_seconds"]} for each in first]
     with pytest.raises(ValueError, match="holds a run already"):
-        train_ensemble(members, device="cpu", out=tmp_path)
+        train_many(members, device="cpu", out=tmp_path)
     with pytest.raises(ValueError, match=r"differ in 0\.seed \(1 there, 9 here\)"):
-        train_ensemble([(members[0][0], 9), *members[1:]], device="cpu", out=tmp_path, resume=True)
+        train_many([(members[0][0], 9), *members[1:]], device="cpu", out=tmp_path, resume=True)
 
 
 def test_a_folder_that_is_in_use_is_left_alone(deep, tmp_path):
     with locked(tmp_path), pytest.raises(ValueError, match=r"out: .* is in use by process"):
-        train_ensemble([(deep(density=0.3), 1)], device="cpu", out=tmp_path, resume=True)
+        train_many([(deep(density=0.3), 1)], device="cpu", out=tmp_path, resume=True)
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -271,35 +264,24 @@ def test_other_members_are_answered_shortly(deep, tmp_path, monkeypatch, finishe
     with monkeypatch.context() as patch, nullcontext() if finished else pytest.raises(KeyboardInterrupt):
         if not finished:
             Stop(patch, 7)
-        train_ensemble(few, device="cpu", out=tmp_path, checkpoint_steps=5)
+        train_many(few, device="cpu", out=tmp_path, checkpoint_steps=5)
     for many in ([(deep(density=0.3), seed) for seed in range(1, 20)], [(deep(), seed) for seed in range(9, 30)]):
         with pytest.raises(ValueError, match="resume: expected the settings of the checkpoint") as caught:
-            train_ensemble(many, device="cpu", out=tmp_path, resume=True)
+            train_many(many, device="cpu", out=tmp_path, resume=True)
         assert len(str(caught.value)) < 300
     assert sorted(path.name for path in (tmp_path / "starts").iterdir()) == ["000", "001"]
 
 
-@pytest.mark.parametrize("damage", ["{", "", "{}"])
-def test_damaged_results_are_made_again_from_the_checkpoints_beside_them(deep, tmp_path, caplog, damage):
-    members = [(deep(density=0.3), 1), (deep(), 2)]
-    first = train_ensemble(members, device="cpu", out=tmp_path)
-    (tmp_path / "results.json").write_text(damage)
-    again = train_ensemble(members, device="cpu", out=tmp_path, resume=True)
-    assert "results.json is damaged" in caplog.text
-    assert [each.row["test_loss"] for each in again] == [each.row["test_loss"] for each in first]
-    assert len(json.loads((tmp_path / "results.json").read_text())["results"]) == 2
-
-
 def test_the_curve_of_the_test_accuracy_ends_where_the_row_does(deep):
-    (ended,) = train_ensemble([(deep(), 1)], device="cpu", curve=True)
-    curve = [epoch["test_accuracy"] for epoch in ended.row["epochs"]]
+    (ended,) = train_many([(deep(), 1)], device="cpu")
+    curve = ended["curves"]["test_accuracy"]
     assert len(curve) == 2
-    assert curve[-1] == ended.row["test_accuracy"]
+    assert curve[-1] == ended["test_accuracy"]
 
 
 def test_progress_tells_starts_and_epochs(deep):
     told = []
-    train_ensemble([(deep(), 1), (deep(), 2)], device="cpu", progress=lambda *state: told.append(state))
+    train_many([(deep(), 1), (deep(), 2)], device="cpu", progress=lambda *state: told.append(state))
     assert told[:2] == [(0.0, "start 1 of 2"), (0.0, "start 2 of 2")]
     assert told[2][1] == "epoch 1 of 2, 2 together"
 
@@ -310,9 +292,9 @@ def test_progress_tells_starts_and_epochs(deep):
 def test_a_graph_takes_the_steps_that_the_eager_loop_takes(deep, kept, model, fused):
     shape = {"model": model, "depth": 12, "width": 16, "precision": "fp32"}
     members = [(deep(density=0.3, dense_init="conv_orthogonal", **shape), 1), (deep(**shape), 2)]
-    train_ensemble(members, device="cuda", graph=False, ways=Ways(fused=False))
+    train_many(members, device="cuda", graph=False, ways=Ways(fused=False))
     expected = kept.weights()
-    train_ensemble(members, device="cuda", graph=True, ways=Ways(fused=fused))
+    train_many(members, device="cuda", graph=True, ways=Ways(fused=fused))
     for mine, theirs in zip(kept.weights(), expected, strict=True):
         for name, value in theirs.items():
             torch.testing.assert_close(mine[name].float(), value.float(), rtol=1e-3, atol=1e-4)
@@ -321,19 +303,19 @@ def test_a_graph_takes_the_steps_that_the_eager_loop_takes(deep, kept, model, fu
 @pytest.mark.gpu
 def test_a_graph_of_residual_networks_has_the_bits_of_the_eager_loop(kept):
     recipe = Recipe(epochs=2, lr=0.05, batch=100, precision="bf16")  # the last batch of an epoch is shorter
-    members = [(TrainConfig("resnet32", "digits", recipe, density=density), 1) for density in (0.2, 1.0)]
-    train_ensemble(members, device="cuda", graph=False)
+    members = [(Run("resnet32", "digits", recipe, density=density), 1) for density in (0.2, 1.0)]
+    train_many(members, device="cuda", graph=False)
     expected = kept.weights()
-    train_ensemble(members, device="cuda", graph=True)
+    train_many(members, device="cuda", graph=True)
     for mine, theirs in zip(kept.weights(), expected, strict=True):
         assert all(torch.equal(mine[name], value) for name, value in theirs.items())
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_a_member_that_diverges_leaves_the_others_alone(deep, kept):
-    train_ensemble(with_planted(deep, 0.01, 1.0), device="cuda")
+    train_many(with_planted(deep, 0.01, 1.0), device="cuda")
     expected = kept.weights()
-    planted = train_ensemble(with_planted(deep, 0.01, 1e7), device="cuda")
-    assert isinstance(planted[1].error, NonFiniteError)
+    planted = train_many(with_planted(deep, 0.01, 1e7), device="cuda")
+    assert planted[1]["diverged"]
     for place in (0, 2):
         assert all(torch.equal(kept.weights()[place][name], value) for name, value in expected[place].items())

@@ -2,9 +2,8 @@
 
 from orthosparse.lab.training.ensemble.alike import shape_of, why_not
 from orthosparse.lab.training.ensemble.chain import Chain
-from orthosparse.lab.training.ensemble.ended import Ended
 from orthosparse.lab.training.ensemble.making import ensemble_of
-from orthosparse.lab.training.ensemble.run import train_ensemble
+from orthosparse.lab.training.ensemble.run import train_many
 from orthosparse.lab.training.ensemble.starts import start_of
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.step import Step
@@ -12,13 +11,12 @@ from orthosparse.lab.training.ensemble.ways import Ways
 
 __all__ = [
     "Chain",
-    "Ended",
     "Ensemble",
     "Step",
     "Ways",
     "ensemble_of",
     "shape_of",
     "start_of",
-    "train_ensemble",
+    "train_many",
     "why_not",
 ]

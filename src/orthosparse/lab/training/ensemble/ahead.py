@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from orthosparse.lab.data import Dataset, load
-from orthosparse.lab.training.config import TrainConfig
 from orthosparse.lab.training.ensemble.starts import start_of
+from orthosparse.lab.training.run import Run
 
 _log = logging.getLogger(__name__)
 # Processes that use the GPU at once: more of them would wait for each other there.
@@ -20,7 +20,7 @@ _ON_DEVICE = 6
 
 
 def make_ahead(
-    members: Sequence[tuple[TrainConfig, int]],
+    members: Sequence[tuple[Run, int]],
     folders: Sequence[Path],
     root: Path | str | None,
     device: torch.device,
@@ -48,7 +48,7 @@ def make_ahead(
         _log.warning("starts are made one after the other: %s", error)
 
 
-def is_slow(config: TrainConfig) -> bool:
+def is_slow(config: Run) -> bool:
     """Return whether a start takes minutes on a CPU."""
     return config.density < 1 and (config.scheme == "ai" or config.score_batches > 1)
 
@@ -59,7 +59,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, spawn, torch.set_num_threads, (1,))
 
 
-def _make(config: TrainConfig, seed: int, folder: Path, root: Path | str | None, device: torch.device) -> None:
+def _make(config: Run, seed: int, folder: Path, root: Path | str | None, device: torch.device) -> None:
     # Layer by layer a GPU is slower than a CPU: only scores and descents are sent there.
     place = device if config.score_batches > 1 else torch.device("cpu")
     start_of(config, seed, _data(config.data, root, place, config.validation), place, folder, descent=device)

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from orthosparse.lab.training.config import TrainConfig
+from orthosparse.lab.training.run import Run
 
 # Plain chains of layers and residual networks, which can be stacked.
 MODELS = ("cnn1000", "mlp", "mlp1000", "resnet32", "resnet56", "resnet110")
@@ -12,14 +12,14 @@ _OWN |= {"dynamic", "every", "fraction", "until"}
 _OWN_IN_RECIPE = {"dense_init", "gain", "bias_std"}
 
 
-def why_not(config: TrainConfig) -> str | None:
+def why_not(config: Run) -> str | None:
     """Return why runs like this one do not train together, or None where they do.
 
     Example:
         >>> from orthosparse.lab.training import recipe_for
-        >>> why_not(TrainConfig("mlp1000", "mnist", recipe_for("mlp1000"))) is None
+        >>> why_not(Run("mlp1000", "mnist", recipe_for("mlp1000"))) is None
         True
-        >>> why_not(TrainConfig("vgg16c", "cifar10", recipe_for("vgg16c")))
+        >>> why_not(Run("vgg16c", "cifar10", recipe_for("vgg16c")))
         'model: expected one of cnn1000, mlp, mlp1000, resnet32, resnet56, resnet110; got vgg16c'
     """
     recipe = config.recipe
@@ -32,7 +32,7 @@ def why_not(config: TrainConfig) -> str | None:
     return None
 
 
-def shape_of(config: TrainConfig) -> str:
+def shape_of(config: Run) -> str:
     """Return what runs must have in common to train together; starts, densities and masks, moving or not, are no part.
 
     Raises:
@@ -46,7 +46,7 @@ def shape_of(config: TrainConfig) -> str:
     return json.dumps({**shared, "recipe": recipe}, sort_keys=True)
 
 
-def check_alike(configs: list[TrainConfig]) -> None:
+def check_alike(configs: list[Run]) -> None:
     """Raise a ValueError that names what sets apart runs which are to train together."""
     if not configs:
         raise ValueError("members: expected at least one; got none")

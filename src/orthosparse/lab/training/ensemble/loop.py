@@ -12,19 +12,18 @@ from orthosparse.lab.training.ensemble.step import Step
 Look = Callable[[Ensemble], None]
 
 
-def fit(ensemble: Ensemble, step: Step, *, looks: Sequence[Look] = (), settle: Look, curve: bool = False) -> None:
+def fit(ensemble: Ensemble, step: Step, *, looks: Sequence[Look] = (), settle: Look) -> None:
     """Train from where the ensemble stands to the last epoch, or until no member is alive.
 
     Args:
         looks: called after every step and after every epoch.
         settle: called once an epoch has ended and its metrics are known; finds out why members have stopped.
-        curve: test after every epoch too.
     """
     while ensemble.epoch < ensemble.recipe.epochs and bool(ensemble.records.alive.any()):
-        _epoch(ensemble, step, looks, settle, curve=curve)
+        _epoch(ensemble, step, looks, settle)
 
 
-def _epoch(ensemble: Ensemble, step: Step, looks: Sequence[Look], settle: Look, *, curve: bool) -> None:
+def _epoch(ensemble: Ensemble, step: Step, looks: Sequence[Look], settle: Look) -> None:
     rate = ensemble.set_rate()
     clock = perf_counter()
     for images, labels in ensemble.feed.epoch(ensemble.epoch, ensemble.step):
@@ -38,9 +37,8 @@ def _epoch(ensemble: Ensemble, step: Step, looks: Sequence[Look], settle: Look, 
     if ensemble.validation is not None:
         for own, measured in zip(metrics, evaluate(ensemble, ensemble.validation), strict=True):
             own |= {f"validation_{name}": value for name, value in measured.items()}
-    if curve:
-        for own, measured in zip(metrics, evaluate(ensemble, ensemble.test), strict=True):
-            own["test_accuracy"] = measured["accuracy"]
+    for own, measured in zip(metrics, evaluate(ensemble, ensemble.test), strict=True):
+        own["test_accuracy"] = measured["accuracy"]
     alive = ensemble.records.alive.tolist()
     ensemble.seconds += perf_counter() - clock
     settle(ensemble)

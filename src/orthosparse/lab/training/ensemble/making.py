@@ -10,7 +10,6 @@ from orthosparse.lab.models import build
 from orthosparse.lab.models.resnet import ResNet
 from orthosparse.lab.seeds import generators
 from orthosparse.lab.training.assembly import shuffled
-from orthosparse.lab.training.config import TrainConfig
 from orthosparse.lab.training.ensemble.chain import Chain
 from orthosparse.lab.training.ensemble.feed import Feed
 from orthosparse.lab.training.ensemble.layout import layout_of
@@ -22,8 +21,10 @@ from orthosparse.lab.training.ensemble.stages import Stage, stages_of
 from orthosparse.lab.training.ensemble.starts import Start
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.ways import Ways
+from orthosparse.lab.training.run import Run
 
-Members = Sequence[tuple[TrainConfig, int]]
+_EVAL_BATCH = 500  # samples at a time when evaluating; it changes no result
+Members = Sequence[tuple[Run, int]]
 
 
 def ensemble_of(
@@ -49,8 +50,8 @@ def ensemble_of(
         network=network,
         slabs=slabs,
         feed=Feed([shuffled(own, data, generators(seed), device) for own, seed in members]),
-        test=_still(data.test, config, device),
-        validation=None if data.validation is None else _still(data.validation, config, device),
+        test=_still(data.test, device),
+        validation=None if data.validation is None else _still(data.validation, device),
         device=device,
     )
     ensemble.records.alive.copy_(torch.tensor([start.problem is None for start in light]))
@@ -58,7 +59,7 @@ def ensemble_of(
 
 
 def _network(
-    config: TrainConfig,
+    config: Run,
     data: Dataset,
     members: int,
     dtypes: tuple[torch.dtype, torch.dtype],
@@ -85,5 +86,5 @@ def _network(
     return Chain(stages, slabs, compute, ways), slabs
 
 
-def _still(split: Split, config: TrainConfig, device: torch.device) -> Loader:
-    return Loader(split, batch=config.eval_batch, train=False, device=device)
+def _still(split: Split, device: torch.device) -> Loader:
+    return Loader(split, batch=_EVAL_BATCH, train=False, device=device)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from orthosparse.lab.data import Dataset
 from orthosparse.lab.seeds import fenced
 from orthosparse.lab.training.assembly import assemble
-from orthosparse.lab.training.config import TrainConfig
 from orthosparse.lab.training.ensemble.state import Ensemble
+from orthosparse.lab.training.run import Run
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.stepper import Stepper
 
@@ -29,9 +29,7 @@ class Moving:
     back; at all other steps it stands still. Every few hundred steps that costs a step of a single run each.
     """
 
-    def __init__(
-        self, ensemble: Ensemble, members: Sequence[tuple[TrainConfig, int]], data: Dataset, fabric: Fabric
-    ) -> None:
+    def __init__(self, ensemble: Ensemble, members: Sequence[tuple[Run, int]], data: Dataset, fabric: Fabric) -> None:
         self._ensemble = ensemble
         self._steppers: dict[int, Stepper] = {}
         for place in moving_places(ensemble):

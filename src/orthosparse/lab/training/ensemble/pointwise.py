@@ -60,11 +60,10 @@ def descend(
         rule: weight decay, momentum, and whether it is Nesterov's.
     """
     decay, inertia, nesterov = rule
-    gradient.masked_fill_(dead, 0.0)  # 0 times what is not finite would not be 0
     gradient.add_(value, alpha=decay)
     torch.add(gradient, momentum, alpha=inertia, out=momentum)
     if nesterov:
         gradient.add_(momentum, alpha=inertia)
-        value.addcmul_(gradient, rate, value=-1.0)
-    else:
-        value.addcmul_(momentum, rate, value=-1.0)
+    step = gradient if nesterov else momentum
+    step.masked_fill_(dead, 0.0)  # 0 times what is not finite would not be 0
+    value.addcmul_(step, rate, value=-1.0)

@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -15,12 +14,10 @@ from lightning_fabric import Fabric
 
 from orthosparse.lab.data import Dataset, load
 from orthosparse.lab.files import locked
-from orthosparse.lab.provenance import provenance
 from orthosparse.lab.training import checkpoint
 from orthosparse.lab.training.devices import arithmetic, launch
 from orthosparse.lab.training.ensemble.ahead import make_ahead
 from orthosparse.lab.training.ensemble.alike import check_alike
-from orthosparse.lab.training.ensemble.ended import RESULTS, Ended, ended_of, keep, kept
 from orthosparse.lab.training.ensemble.loop import Look, fit
 from orthosparse.lab.training.ensemble.making import Members, ensemble_of
 from orthosparse.lab.training.ensemble.measures import error_of, evaluate
@@ -30,6 +27,7 @@ from orthosparse.lab.training.ensemble.starts import Start, start_of
 from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.ensemble.step import Step
 from orthosparse.lab.training.ensemble.ways import Ways
+from orthosparse.lab.training.rows import curves_of
 from orthosparse.lab.training.saving import check_pace, check_same
 
 Progress = Callable[[float, str], None]
@@ -37,7 +35,7 @@ _log = logging.getLogger(__name__)
 _PAUSE = 0.5  # seconds between two reports
 
 
-def train_ensemble(
+def train_many(
     members: Members,
     *,
     root: Path | str | None = None,
@@ -47,24 +45,24 @@ def train_ensemble(
     checkpoint_seconds: float = 120.0,
     ways: Ways | None = None,
     graph: bool | None = None,
-    curve: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
     device: str = "auto",
-) -> list[Ended]:
-    """Train networks of one shape, data set and recipe together, and return what came of each.
+) -> list[dict[str, Any] | Exception]:
+    """Train networks of one shape, data set and recipe together, and return the metrics of each, as `train` does.
 
     Each has the start, the masks and the order of samples that it would have alone. A member whose loss or gradient is
-    not finite stops where it is; the bits of the others do not depend on it.
+    not finite stops where it is; the bits of the others do not depend on it. The curves have ``test_accuracy`` too, the
+    metric ``together`` says how many shared the time, and ``warnings`` what the library said of a start. Where a start
+    could not be made, the error stands in the place of the metrics.
 
     Args:
         members: configurations and seeds, which differ in starts, masks and seeds alone (see `alike`).
         out: the folder of starts, checkpoints and results; None keeps nothing.
-        resume: go on from what is in `out`; a finished run returns its results again.
+        resume: go on from what is in `out`.
         checkpoint_steps, checkpoint_seconds: see `Saving`.
         ways: how the numbers are computed.
         graph: see `Step`.
-        curve: test after every epoch too; the metrics of an epoch then have ``test_accuracy``.
         workers: processes that make starts ahead, see `make_ahead`, only with a folder; None is one for each processor
             where there is a GPU, which would wait for them, and none elsewhere.
         progress: told how far it is.
@@ -74,22 +72,19 @@ def train_ensemble(
         ValueError: members that cannot train together; a folder that holds another run, or that another process uses.
 
     Example:
-        >>> from orthosparse.lab.training import Recipe, TrainConfig
+        >>> from orthosparse.lab.training import Recipe, Run
         >>> recipe = Recipe(epochs=1, lr=0.1, dense_init="orthogonal")
-        >>> sparse, dense = (TrainConfig("mlp", "digits", recipe, density=density) for density in (0.3, 1.0))
-        >>> ended = train_ensemble([(sparse, 1), (sparse, 2), (dense, 1)], device="cpu")
-        >>> [(each.row["seed"], round(each.row["density"], 2)) for each in ended]
-        [(1, 0.3), (2, 0.3), (1, 1.0)]
+        >>> sparse, dense = (Run("mlp", "digits", recipe, density=density) for density in (0.3, 1.0))
+        >>> [round(each["density"], 2) for each in train_many([(sparse, 1), (sparse, 2), (dense, 1)], device="cpu")]
+        [0.3, 0.3, 1.0]
     """
     check_pace(checkpoint_steps, checkpoint_seconds)
     check_alike([config for config, _ in members])
     config, ways = members[0][0], ways or Ways()
     settings: dict[str, Any] = {
-        str(place): {"config": own.settings(), "seed": seed} for place, (own, seed) in enumerate(members)
+        str(place): {"run": own.settings(), "seed": seed} for place, (own, seed) in enumerate(members)
     }
     with _folder(out, resume) as folder:
-        if folder is not None and (finished := kept(folder, settings)) is not None:
-            return finished
         tree = None if folder is None else _last_checkpoint(folder, settings)
         fabric = launch(precision=config.recipe.precision, device=device)
         if fabric.world_size > 1:
@@ -112,16 +107,27 @@ def train_ensemble(
         before = ensemble.seconds
         with saving, arithmetic(config.recipe.precision):
             settle = partial(_settle, members=members, data=data, fabric=fabric)
-            fit(ensemble, Step(ensemble, ways, graph=graph), looks=looks, settle=settle, curve=curve)
+            fit(ensemble, Step(ensemble, ways, graph=graph), looks=looks, settle=settle)
             tested = evaluate(ensemble, ensemble.test)
-        about = provenance(fabric.device)
-        ended = [
-            replace(each, row=each.row and {**each.row, **about}, before=before)
-            for each in ended_of(ensemble, starts, settings, tested)
-        ]
-        if folder is not None:
-            keep(folder, settings, ended)
-        return ended
+        together = sum(start.problem is None for start in starts)
+        return [_metrics(ensemble, place, start, tested[place], before, together) for place, start in enumerate(starts)]
+
+
+def _metrics(
+    ensemble: Ensemble, place: int, start: Start, tested: dict[str, float], before: float, together: int
+) -> dict[str, Any] | Exception:
+    if start.problem is not None:
+        return RuntimeError(start.problem)
+    history = ensemble.histories[place]
+    times = {"epochs": len(history), "train_seconds": ensemble.seconds, "resumed_seconds": before}
+    shared: dict[str, Any] = {"together": together, **times, "curves": curves_of(history)}
+    messages = [*start.warnings, *([str(ensemble.errors[place])] if place in ensemble.errors else [])]
+    if messages:
+        shared["warnings"] = "; ".join(dict.fromkeys(messages))
+    if place in ensemble.errors:
+        return {"diverged": True, "diverged_epoch": ensemble.errors[place].epoch + 1, **shared}
+    figures = {"test_accuracy": tested["accuracy"], "test_loss": tested["loss"]}
+    return {"diverged": False, **figures, "density": start.density, "parameters": start.parameters, **shared}
 
 
 @contextmanager
@@ -136,7 +142,7 @@ def _folder(out: Path | str | None, resume: bool) -> Iterator[Path | None]:
         return
     folder = Path(out)
     with locked(folder):
-        if not resume and (checkpoint.has_checkpoint(folder) or (folder / RESULTS).exists()):
+        if not resume and checkpoint.has_checkpoint(folder):
             raise ValueError(f"out: {folder} holds a run already; resume it or choose another folder")
         yield folder
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from orthosparse.lab.data import Dataset
 from orthosparse.lab.training.assembly import started
 from orthosparse.lab.training.checkpoint import load, save, tidy
-from orthosparse.lab.training.config import TrainConfig
+from orthosparse.lab.training.run import Run
 from orthosparse.lab.training.saving import check_same
 from orthosparse.lab.warned import warned
 
@@ -39,7 +39,7 @@ class Start:
 
 
 def start_of(
-    config: TrainConfig,
+    config: Run,
     seed: int,
     data: Dataset,
     device: torch.device,
@@ -54,7 +54,7 @@ def start_of(
     Args:
         descent: where AI descends; by default on `device`, where all else is made.
     """
-    settings = {"config": config.settings(), "seed": seed}
+    settings = {"run": config.settings(), "seed": seed}
     if folder is not None and folder.exists():
         tidy(folder)
         if (tree := load(folder)) is not None:
@@ -68,7 +68,7 @@ def start_of(
     return start
 
 
-def _made(config: TrainConfig, seed: int, data: Dataset, device: torch.device, descent: torch.device) -> Start:
+def _made(config: Run, seed: int, data: Dataset, device: torch.device, descent: torch.device) -> Start:
     with warned() as messages:
         try:
             network = started(config, seed, data, device, descent=descent)

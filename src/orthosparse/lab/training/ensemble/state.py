@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from orthosparse.lab.data import Loader
-from orthosparse.lab.training.config import TrainConfig
 from orthosparse.lab.training.ensemble.feed import Feed
 from orthosparse.lab.training.ensemble.network import Network
 from orthosparse.lab.training.ensemble.slab import Weights
 from orthosparse.lab.training.nonfinite import NonFiniteError
 from orthosparse.lab.training.recipe import Recipe, learning_rate
+from orthosparse.lab.training.run import Run
 
 if TYPE_CHECKING:
     from orthosparse.lab.training.ensemble.moving import Moving
@@ -57,7 +57,7 @@ class Ensemble:
         moving: the members whose masks move; None without any.
     """
 
-    configs: list[TrainConfig]
+    configs: list[Run]
     network: Network
     slabs: Sequence[Weights]
     feed: Feed
