@@ -14,7 +14,7 @@ TABLES = {
     "distribution": ("distributions/__init__.py", "DISTRIBUTIONS"),
     "dynamic": ("lab/training/run.py", "DYNAMICS"),
     "engine": ("lab/sweep/engines/__init__.py", "ENGINES"),
-    "floor": ("sparsify.py", "FLOORS"),
+    "floor": ("counts.py", "FLOORS"),
     "format": ("lab/paper/report.py", "FORMATS"),
     "item": ("lab/paper/__init__.py", "ITEMS"),
     "log": ("lab/training/logs.py", "LOGS"),
