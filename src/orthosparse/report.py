@@ -137,8 +137,9 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 
 def row_of(layer: Layer, weight: torch.Tensor, mask: torch.Tensor, *, asked: int, gain: float, note: str = "") -> Row:
     """Measure one layer, given its whole (not sharded) weight and mask."""
-    sides = {"groups": layer.groups, "transposed": layer.transposed}
-    out, into = dead_outputs(mask, **sides), dead_inputs(mask, **sides)  # type: ignore[arg-type]
+    # To each expert its own outputs and inputs, as to each group.
+    mask, groups = (mask.flatten(0, 1), layer.experts) if layer.stacked else (mask, layer.groups)
+    out, into = (dead(mask, groups=groups, transposed=layer.transposed) for dead in (dead_outputs, dead_inputs))
     return Row(
         layer=layer.name,
         shape=tuple(layer.shape),
@@ -150,7 +151,7 @@ def row_of(layer: Layer, weight: torch.Tensor, mask: torch.Tensor, *, asked: int
         dead_outputs=int(out.sum()),
         inputs=len(into),
         dead_inputs=int(into.sum()),
-        note="; ".join(filter(None, [note, _stride_note(layer), _frozen_note(layer)])),
+        note="; ".join(filter(None, [note, layer.note, _stride_note(layer), _frozen_note(layer)])),
     )
 
 
@@ -158,8 +159,9 @@ def structure_note(layer: Layer, structure: str) -> str:
     """Say why a layer has other units than `structure`, if so."""
     if layer.structure == structure:
         return ""
-    sides = " x ".join(map(str, layer.shape[2:]))
+    sides = " x ".join(map(str, layer.kernel))
     reason = f"a kernel of {sides}" if layer.taps > 1 else f"{block_of(structure)} does not divide its sides"
+    reason = "a stack of experts" if layer.stacked else reason
     return f"{layer.structure}: {reason}"
 
 
@@ -167,7 +169,7 @@ def _score(layer: Layer, weight: torch.Tensor, gain: float) -> float:
     """All matrices of the layer together, as the blocks of one block-diagonal map."""
     squares, dtype = 0.0, torch.float64 if weight.dtype == torch.float64 else torch.float32
     for stack in layer.matrices(weight.contiguous()):
-        kernel = stack.reshape(stack.shape[0] * stack.shape[1], stack.shape[2], *layer.shape[2:])
+        kernel = stack.reshape(stack.shape[0] * stack.shape[1], stack.shape[2], *layer.kernel)
         squares += orthogonality_score(kernel, groups=len(stack), gain=gain or 1.0, dtype=dtype) ** 2
     return float(squares**0.5)
 

@@ -8,5 +8,6 @@ def sides_of(layer: Layer) -> int:
 
     A convolution counts by its stored sides, (out, in / groups), whatever its groups.
     """
-    inputs, outputs = layer.shape[0 if layer.transposed else 1], layer.shape[1 if layer.transposed else 0]
-    return outputs + len(layer.parts) * inputs
+    first, second = layer.shape[layer.stacked : layer.stacked + 2]
+    outputs, inputs = (second, first) if layer.transposed else (first, second)
+    return layer.experts * (outputs + len(layer.parts) * inputs)

@@ -37,7 +37,7 @@ def erk(
     """
     del batch, loss  # data-free
     layers, count = budget_of(model, density, layers)
-    shares = {name: sides_of(layer) + sum(layer.shape[2:]) for name, layer in layers.items()}
+    shares = {name: sides_of(layer) + sum(layer.kernel) for name, layer in layers.items()}
     counts = share(layers, shares, count)
     if follows_paper_code(compat):
         return bernoulli(layers, {name: counts[name] / layer.numel for name, layer in layers.items()}, generator)

@@ -157,7 +157,7 @@ def _paths(layer: Layer, active: Tensor, live: Tensor) -> LayerPaths:
 
 def _dead_inputs(layer: Layer, live: Tensor) -> int:
     # Groups have inputs of their own; blocks share theirs.
-    (stack,) = replace(layer, parts=(sum(layer.parts),)).matrices(live.contiguous())
+    (stack,) = replace(layer, parts=(sum(layer.parts),), repeats=1).matrices(live.contiguous())
     return int((~stack.any(3).any(1)).sum())
 
 

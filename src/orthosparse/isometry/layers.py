@@ -144,7 +144,7 @@ def _kernels(layer: Layer) -> tuple[list[Tensor], int]:
     if len(layer.parts) == 1:
         return [_kernel(layer, layer.weight())], layer.groups
     stacks = layer.matrices(layer.weight().contiguous())
-    return [_kernel(layer, part.unflatten(2, layer.shape[2:])) for stack in stacks for part in stack], 1
+    return [_kernel(layer, part.unflatten(2, layer.kernel)) for stack in stacks for part in stack], 1
 
 
 def _kernel(layer: Layer, weight: Tensor) -> Tensor:

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
+from orthosparse.checks import check_at_least
 from orthosparse.choices import StructureName
+from orthosparse.layers.fused import fused_parts
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
 from orthosparse.layers.tensors import is_pruned, tensors_of
 from orthosparse.parametrized import has_one_leaf, leaf, plain_modules, tensor_names
 from orthosparse.selection import Selection, Selector, matches_pattern
 from orthosparse.structures import ENTRIES, check_structure, fitting
 
-Split = Mapping[str, int | Sequence[int]]
-
-# Last name of a Linear that holds query, key and value one after the other, in timm's and Hugging Face's models.
-_FUSED = {"qkv", "to_qkv", "Wqkv", "qkv_proj", "in_proj_qkv", "c_attn", "kv", "to_kv"}
+Split = Mapping[str, int | Sequence[int] | Mapping[str, Any]]
 
 
 def find_layers(
@@ -28,10 +28,14 @@ def find_layers(
 ) -> dict[str, Layer]:
     """Return the layers of `model` that are to be sparsified, by name, in module order.
 
-    By default: Linear, convolutions, attention projections, recurrent weights, Hugging Face's Conv1D, and what modules
-    of your own declare: ``__orthosparse__ = {"w_in": "in out", "w_out": "out in"}`` in such a class says which of its
-    parameters are matrices and how they are stored (one word a side; a kernel has ``tap`` for its further ones). Never
-    embeddings (nor what is tied to them), norms, biases, frozen tensors, or those without entries.
+    By default: Linear, convolutions, attention projections, recurrent weights, Hugging Face's Conv1D and stacks of
+    experts, and what modules of your own declare: ``__orthosparse__ = {"w_in": "in out", "w_out": "out in"}`` in such a
+    class says which of its parameters are matrices and how they are stored (one word a side; a kernel has ``tap`` for
+    its further ones, a stack of matrices has ``expert`` for its first: ``"expert out in"``). Never embeddings (nor what
+    is tied to them), norms, biases, frozen tensors, or those without entries.
+
+    Query, key and value that one Linear holds are matrices of their own: their sizes are read off the module around it
+    and its configuration. Where that tells nothing, the layer is one matrix, and its `note` says so.
 
     Args:
         include: only these. A frozen tensor, or one tied to an embedding, must be named, itself or a module around it:
@@ -39,11 +43,12 @@ def find_layers(
         exclude: not these. A selector is a module's name, a glob over names, a module type, or a callable
             ``(name, module) -> bool``; it stands for the module and all below it. A string may also name a tensor
             (``"mixer.weight_b"``).
-        split: fused matrices by module or tensor, name or glob: the number of equal parts, or their output sizes. In
-            a convolution with groups, what a group and a part have in common is a matrix of its own.
+        split: fused matrices by module or tensor, name or glob: the number of equal parts, or their output sizes, or
+            ``{"parts": 3, "repeats": heads}`` where their rows alternate, head by head. In a convolution with groups,
+            what a group and a part have in common is a matrix of its own.
         structure: the units that are active or not: ``"entries"``; ``"block:64"``, square blocks (a layer that the
             block does not divide has the largest power of two from 16 on that does, and entries where there is none,
-            or where a kernel has several taps).
+            where a kernel has several taps, or in stacks of experts).
 
     Raises:
         TypeError: something that is not a selector, or not a split.
@@ -72,14 +77,17 @@ def find_layers(
             continue
         if id(parameter) not in layers:
             tied = [(m, t) for m, t in owners[id(parameter)] if (m, t) != (layer.module, layer.tensor)]
-            layer = replace(layer, parts=splits.parts_of(layer), tied=tuple(tied))
+            layer = replace(layer, **splits.facts_of(layer), tied=tuple(tied))
             layers[id(parameter)] = replace(layer, structure=_fitting(structure, layer))
     return {layer.name: layer for layer in layers.values()}
 
 
 def _fitting(structure: str, layer: Layer) -> str:
     """The structure that this layer gets."""
-    return fitting(structure, [side for shape in layer.shapes for side in shape]) if layer.taps == 1 else ENTRIES
+    if layer.taps > 1 or layer.stacked:
+        return ENTRIES
+    pieces = [part // layer.repeats for part in layer.parts]  # rows that lie side by side
+    return fitting(structure, [*pieces, *(side for shape in layer.shapes for side in shape)])
 
 
 def _candidates(model: nn.Module, *, everything: bool) -> Iterator[Layer]:
@@ -130,19 +138,38 @@ class _Splits:
         for pattern in split:
             if not any(matches_pattern(pattern, name) for name in names):
                 raise ValueError(f"split: expected names of modules; {pattern!r} matches none of this model")
-        self.split = split
+        self.split, self.modules = split, dict(model.named_modules())
 
-    def parts_of(self, layer: Layer) -> tuple[int, ...]:
+    def facts_of(self, layer: Layer) -> dict[str, Any]:
+        """Return the parts of a layer and how often they alternate, with a note where that is not known."""
         for pattern, pieces in self.split.items():
             if matches_pattern(pattern, layer.module_name) or matches_pattern(
                 pattern, f"{layer.module_name}.{layer.tensor}".lstrip(".")
             ):
-                return _parts(layer, pieces)
-        if layer.kind == "linear" and len(layer.parts) == 1 and layer.module_name.rsplit(".", 1)[-1] in _FUSED:
-            out, inputs = layer.parts[0], layer.shape[0 if layer.transposed else 1]
-            if out in (2 * inputs, 3 * inputs):
-                return (inputs,) * (out // inputs)
-        return layer.parts
+                return _split(layer, pieces)
+        facts: dict[str, Any] = {"parts": layer.parts, "repeats": layer.repeats}
+        if layer.kind != "linear" or layer.stacked or len(layer.parts) > 1:
+            return facts
+        parent, _, name = layer.module_name.rpartition(".")
+        around = self.modules.get(parent, layer.module)
+        parts = fused_parts(name, around, layer.parts[0], layer.shape[0 if layer.transposed else 1])
+        if parts is None:
+            return facts | {"note": "fused, its parts unknown: one matrix; split= says which"}
+        return {"parts": parts.sizes, "repeats": parts.repeats}
+
+
+def _split(layer: Layer, pieces: int | Sequence[int] | Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(pieces, Mapping):
+        return {"parts": _parts(layer, pieces), "repeats": 1}
+    if set(pieces) != {"parts", "repeats"}:
+        raise ValueError(f"split: expected parts and repeats for {layer.name!r}; got {', '.join(map(str, pieces))}")
+    parts, repeats = _parts(layer, pieces["parts"]), check_at_least(pieces["repeats"], 1, "split: repeats")
+    if any(part % repeats for part in parts) or (layer.groups > 1 and repeats > 1):
+        raise ValueError(
+            f"split: expected repeats that divide each of {parts}, in a layer without groups, for {layer.name!r}; "
+            f"got {repeats}"
+        )
+    return {"parts": parts, "repeats": repeats}
 
 
 def _parts(layer: Layer, pieces: int | Sequence[int]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import nn
 
-from orthosparse.layers.matrices import matrix_views, row_ranges
+from orthosparse.layers.matrices import fused_views, grouped_views, row_ranges
 from orthosparse.parametrized import leaf
 from orthosparse.structures import ENTRIES, block_of
 
@@ -20,11 +20,15 @@ class Layer:
         name: its key in Masks: the module's name when the tensor is called ``weight``, else ``module.tensor``.
         kind: ``linear``, ``conv`` or ``recurrent``.
         groups: convolution groups.
-        parts: output sizes of the matrices that lie in it one after the other (fused qkv, gates); one entry otherwise.
+        parts: output sizes of the matrices that are fused in it (qkv, gates); one entry otherwise.
+        repeats: how often the rows of the parts alternate: 1 where one part follows the other, the number of heads
+            where each head has its own query, key and value rows.
+        stacked: has a first side more, over experts: each of them has all the parts.
         transposed: stored as (in, out, ...).
         biases: the bias parameters of `module` that go with it.
         tied: other places that hold the same parameter.
         structure: the units of it that are active or not (see `structures`).
+        note: what is not known of it, in words.
     """
 
     name: str
@@ -34,10 +38,13 @@ class Layer:
     kind: str
     parts: tuple[int, ...]
     groups: int = 1
+    repeats: int = 1
+    stacked: bool = False
     transposed: bool = False
     biases: tuple[str, ...] = ()
     tied: tuple[tuple[nn.Module, str], ...] = ()
     structure: str = ENTRIES
+    note: str = ""
 
     @cached_property
     def shape(self) -> torch.Size:
@@ -50,9 +57,19 @@ class Layer:
         return math.prod(self.shape)
 
     @property
+    def experts(self) -> int:
+        """How many experts are stacked in it; 1 where it is no such stack."""
+        return self.shape[0] if self.stacked else 1
+
+    @property
+    def kernel(self) -> torch.Size:
+        """The sides of the kernel; none for a matrix."""
+        return self.shape[3:] if self.stacked else self.shape[2:]
+
+    @property
     def taps(self) -> int:
         """Positions of the kernel; 1 for a matrix."""
-        return math.prod(self.shape[2:])
+        return math.prod(self.kernel)
 
     @property
     def floor(self) -> int:
@@ -72,8 +89,10 @@ class Layer:
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """(out, in) of each matrix in it, in the order of `matrices`."""
-        stored = self.shape[0] // self.groups, self.shape[1]
-        rows, inputs = reversed(stored) if self.transposed else stored
+        first, second = self.shape[1:3] if self.stacked else (self.shape[0] // self.groups, self.shape[1])
+        rows, inputs = (second, first) if self.transposed else (first, second)
+        if self.groups == 1:
+            return [(part, inputs) for part in self.parts for _ in range(self.experts)]
         return [(last - first, inputs) for _, first, last in row_ranges(self.groups, rows, self.parts)]
 
     @property
@@ -91,9 +110,24 @@ class Layer:
         return value.detach()
 
     def matrices(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return views of a contiguous `tensor` of this layer's shape as stacks ``[how_many, out, in, taps]``."""
-        stack = tensor.view(self.groups, tensor.shape[0] // self.groups, tensor.shape[1], self.taps)
-        return matrix_views(stack.transpose(1, 2) if self.transposed else stack, self.parts)
+        """Return the matrices of a contiguous `tensor` of this layer's shape, to read: ``[how_many, out, in, taps]``.
+
+        They are views, but where their rows alternate with those of others.
+        """
+        return [view.flatten(1, 2) for view in self._views(tensor)]
+
+    def places(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return a view of a contiguous `tensor` of this layer's shape for each matrix: ``[repeats, rows, in, taps]``.
+
+        In the order of `shapes`; write a matrix by ``place.copy_(matrix.reshape(place.shape))``.
+        """
+        return [place for view in self._views(tensor) for place in view]
+
+    def _views(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        stack = tensor if self.stacked else tensor.unflatten(0, (self.groups, -1))
+        stack = stack.flatten(3) if stack.dim() > 3 else stack.unsqueeze(3)
+        stack = stack.transpose(1, 2) if self.transposed else stack
+        return grouped_views(stack, self.parts) if self.groups > 1 else fused_views(stack, self.parts, self.repeats)
 
 
 def layer_name(module_name: str, tensor: str) -> str:

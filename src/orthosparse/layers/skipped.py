@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from orthosparse.layers.experts import holds_unknown_experts
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
 from orthosparse.layers.tensors import is_known, tensors_of
 from orthosparse.parametrized import has_one_leaf, leaf, plain_modules, tensor_names
@@ -26,12 +27,13 @@ def left_dense(model: nn.Module, layers: Mapping[str, Layer]) -> dict[str, str]:
             left[layer_name(module_name, "weight")] = "quantized"
         if is_known(module) and module._buffers.get("weight") is not None:
             left[layer_name(module_name, "weight")] = "buffer"
-        known = {tensor for tensor, _ in tensors_of(module, module_name, everything=False)}
+        facts = dict(tensors_of(module, module_name, everything=False))
+        known, biases = set(facts), {bias for each in facts.values() for bias in each.get("biases", ())}
         computed = [
             name for name in {**dict.fromkeys(tensor_names(module)), **dict.fromkeys(known)} if _is_made(module, name)
         ]
         left |= {layer_name(module_name, tensor): "computed from several tensors" for tensor in computed}
-        for tensor in (name for name in tensor_names(module) if has_one_leaf(module, name)):
+        for tensor in (name for name in tensor_names(module) if has_one_leaf(module, name) and name not in biases):
             parameter = leaf(module, tensor)
             if id(parameter) not in seen and not is_lazy(parameter) and parameter.dim() >= 2:
                 seen.add(id(parameter))
@@ -64,7 +66,10 @@ def _reason(module: nn.Module, parameter: nn.Parameter, *, known: bool) -> str:
         return "frozen"
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return "embedding"
-    return "not selected" if known else f"in a {type(module).__name__}, which declares no matrices"
+    if known:
+        return "not selected"
+    unknown = "holds experts of unknown layout" if holds_unknown_experts(module) else "declares no matrices"
+    return f"in a {type(module).__name__}, which {unknown}"
 
 
 def summarize(left: Mapping[str, str]) -> str:

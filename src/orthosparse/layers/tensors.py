@@ -1,18 +1,16 @@
 """Which tensors of one module hold matrices, and how they lie there: what torch's modules hold, what others declare."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from orthosparse.layers.experts import Facts, expert_stacks
 from orthosparse.parametrized import has_one_leaf, leaf, tensor_names
 
 DECLARATION = "__orthosparse__"
 _GATES = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1, nn.LSTMCell: 4, nn.GRUCell: 3, nn.RNNCell: 1}
-
-Facts = dict[str, Any]  # kind, parts, groups, transposed, biases: what a Layer is made of besides its place
 
 
 def is_pruned(module: nn.Module, tensor: str) -> bool:
@@ -37,6 +35,8 @@ def tensors_of(module: nn.Module, name: str, *, everything: bool) -> Iterator[tu
         yield from _declared(module, name, declared)
     elif is_known(module):
         yield from _known(module)
+    elif stacks := dict(expert_stacks(module)):
+        yield from stacks.items()
     elif everything:
         for tensor in tensor_names(module):
             if has_one_leaf(module, tensor) and (value := leaf(module, tensor)).dim() >= 2:
@@ -52,13 +52,15 @@ def _declared(module: nn.Module, name: str, declared: Mapping[str, str]) -> Iter
                 continue
             raise ValueError(f"{where}: expected a parameter of the module ({', '.join(has)}); got {tensor!r}")
         words, shape = str(layout).split(), _shape(module, tensor)
-        if sorted(words[:2]) != ["in", "out"] or set(words[2:]) - {"tap"} or len(words) != len(shape):
+        stacked = words[:1] == ["expert"]
+        sides, taps = words[stacked : stacked + 2], words[stacked + 2 :]
+        if sorted(sides) != ["in", "out"] or set(taps) - {"tap"} or (stacked and taps) or len(words) != len(shape):
             raise ValueError(
                 f"{where}: expected a word for each side of {tuple(shape)}: 'out in' or 'in out', then 'tap' for each "
-                f"side of a kernel; got {layout!r}"
+                f"side of a kernel, or 'expert' before them for a stack of matrices; got {layout!r}"
             )
-        kind = "linear" if len(words) == 2 else "conv"
-        yield tensor, {"kind": kind, "parts": (shape[words.index("out")],), "transposed": words[0] == "in"}
+        facts = {"kind": "conv" if taps else "linear", "stacked": stacked, "transposed": sides[0] == "in"}
+        yield tensor, {"parts": (shape[words.index("out")],), **facts}
 
 
 def is_known(module: nn.Module) -> bool:

@@ -51,18 +51,18 @@ def ai(
     _check_target(layers, gain)
     _check_options(iterations, learning_rate, tolerance)
     starts = {name: _start(layer, masks[name], torch.device(device)) for name, layer in layers.items()}
-    matrices = [matrix for name, layer in layers.items() for matrix in _matrices(layer, starts[name])]
-    active = [matrix for name, layer in layers.items() for matrix in _matrices(layer, masks[name].to(device))]
+    places = [place for name, layer in layers.items() for place in layer.places(starts[name])]
+    active = [place for name, layer in layers.items() for place in layer.places(masks[name].to(device).contiguous())]
     ends = descend(
-        [matrix.flatten(1) for matrix in matrices],
-        [matrix.flatten(1) for matrix in active],
+        [place.flatten(0, 1).flatten(1) for place in places],
+        [place.flatten(0, 1).flatten(1) for place in active],
         target=gain**2,
         iterations=iterations,
         rate=learning_rate,
         tolerance=tolerance,
     )
-    for matrix, end in zip(matrices, ends, strict=True):
-        matrix.copy_(end.reshape(matrix.shape))
+    for place, end in zip(places, ends, strict=True):
+        place.copy_(end.reshape(place.shape))
     for name, layer in layers.items():
         write_(layer.parameter(), starts[name])
         fill_biases(layer, bias_std, seed)
@@ -77,11 +77,6 @@ def _start(layer: Layer, mask: torch.Tensor, device: torch.device) -> torch.Tens
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
     copy = torch.empty(weight.shape, dtype=dtype, device=device).copy_(weight)
     return copy.masked_fill_(~mask.to(device), 0.0)
-
-
-def _matrices(layer: Layer, tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return views [out, in, taps] of the matrices in the layer's weight or mask."""
-    return [matrix for stack in layer.matrices(tensor.contiguous()) for matrix in stack]
 
 
 def _check_target(layers: Mapping[str, Layer], gain: float) -> None:

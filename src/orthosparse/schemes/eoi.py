@@ -78,9 +78,7 @@ def eoi(
     for name, layer in layers.items():
         if name in kept:
             zero_off_(layer.parameter(), masks[name])
-        elif layer.structure != ENTRIES:
-            result[name] = _structured(layer, counts[name], seed, **options)
-        elif layer.kind == "conv":
+        elif layer.kind == "conv" and layer.structure == ENTRIES:
             where = {"tap": tap if layer.groups == 1 else grouped_tap, **centers}
             fill = _kernel if len(layer.shapes) == layer.groups else _kernels
             result[name] = fill(layer, counts[name], seed, **where, **options)
@@ -120,52 +118,33 @@ def _kernels(layer: Layer, count: int, seed: int, *, center_density: Any, **opti
     with full_weight(layer.parameter()) as weight:
         values = torch.empty_like(weight, memory_format=torch.contiguous_format)
         mask = torch.empty_like(values, dtype=torch.bool)
-        shares, actives = _shares(layer, count), _matrices(layer, mask)
-        for index, (kernel, active) in enumerate(zip(_matrices(layer, values), actives, strict=True)):
+        places = zip(layer.places(values), layer.places(mask), _shares(layer, count), strict=True)
+        for index, (place, active, share) in enumerate(places):
+            kernel = place.flatten(0, 1).unflatten(-1, layer.kernel)  # a view, or a copy where rows alternate
             draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(kernel)}
-            kernel = kernel.unflatten(-1, layer.shape[2:])
             drawn = init.sparse_delta_orthogonal_(
-                kernel, count=shares[index], center_density=center_density, **draws, **options
+                kernel, count=share, center_density=center_density, **draws, **options
             )
-            active.copy_(drawn.flatten(2))
+            active.copy_(drawn.reshape(active.shape))
+            if layer.repeats > 1:
+                place.copy_(kernel.reshape(place.shape))
         weight.copy_(values)
     return mask
-
-
-def _structured(layer: Layer, count: int, seed: int, **options: Any) -> torch.Tensor:
-    """Fill the matrices of a layer with whole units and return its mask."""
-    with full_weight(layer.parameter()) as weight:
-        values = torch.empty_like(weight, memory_format=torch.contiguous_format)
-        mask = torch.empty_like(values, dtype=torch.bool)
-        places = zip(_matrices(layer, values), _matrices(layer, mask), _shares(layer, count), strict=True)
-        for index, (matrix, active, share) in enumerate(places):
-            drawn = init.sparse_orthogonal_(
-                matrix.squeeze(-1),
-                count=share,
-                structure=layer.structure,
-                generator=derive(seed, layer.name, index),
-                **options,
-            )
-            active.copy_(drawn.unsqueeze(-1))
-        weight.copy_(values)
-    return mask
-
-
-def _matrices(layer: Layer, tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return views [out, in, taps] of the matrices in the layer's weight or mask."""
-    return [matrix for stack in layer.matrices(tensor) for matrix in stack]
 
 
 def _linear(layer: Layer, count: int, seed: int, **options: Any) -> torch.Tensor:
-    """Fill the matrices that lie in a weight one after the other and return its mask."""
-    masks = []
+    """Fill the matrices that lie in a weight, of one tap each, and return its mask."""
     with full_weight(layer.parameter()) as weight:
-        parts = (weight.T if layer.transposed else weight).split(layer.parts)
-        for index, (part, share) in enumerate(zip(parts, _shares(layer, count), strict=True)):
-            draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(part)}
-            masks.append(init.sparse_orthogonal_(part, count=share, **draws, **options))
-    mask = torch.cat(masks)
-    return mask.T.contiguous() if layer.transposed else mask
+        mask = torch.empty_like(weight, dtype=torch.bool, memory_format=torch.contiguous_format)
+        places = zip(layer.places(weight), layer.places(mask), _shares(layer, count), strict=True)
+        for index, (place, active, share) in enumerate(places):
+            matrix = place.flatten(0, 1)[..., 0]  # a view, or a copy where rows alternate
+            draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(matrix)}
+            drawn = init.sparse_orthogonal_(matrix, count=share, structure=layer.structure, **draws, **options)
+            active.copy_(drawn.reshape(active.shape))
+            if layer.repeats > 1:
+                place.copy_(matrix.reshape(place.shape))
+    return mask
 
 
 def _shares(layer: Layer, count: int) -> list[int]:

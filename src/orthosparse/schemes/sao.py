@@ -137,12 +137,11 @@ def _filled(layer: Layer, plans: list[_Plan], gain: float, bias_std: float, seed
     """Fill the layer as planned and return its mask."""
     weight = torch.zeros(layer.shape, dtype=layer.parameter().dtype, device="cpu")
     mask = torch.zeros_like(weight, dtype=torch.bool)
-    stacks = zip(layer.matrices(weight), layer.matrices(mask), strict=True)
-    places = [place for pair in stacks for place in zip(*pair, strict=True)]  # views [out, in, taps]
-    for index, ((values, active), plan) in enumerate(zip(places, plans, strict=True)):
+    places = zip(layer.places(weight), layer.places(mask), plans, strict=True)
+    for index, (values, active, plan) in enumerate(places):
         drawn, kept = plan.draw(derive(seed, layer.name, index))
-        values[:, :, _center(layer.shape[2:])] = (drawn * gain).to(values.dtype)
-        active.copy_(kept.unsqueeze(-1).expand_as(active))
+        values[..., _center(layer.kernel)] = (drawn * gain).to(values.dtype).view(values.shape[:3])
+        active.copy_(kept.view(*active.shape[:3], 1).expand_as(active))
     write_(layer.parameter(), weight)
     fill_biases(layer, bias_std, seed)
     return mask

@@ -14,10 +14,9 @@ Fill = Callable[[Layer, torch.Tensor, float, torch.Generator], None]
 
 def _by_matrix(layer: Layer, weight: torch.Tensor, gain: float, generator: torch.Generator) -> None:
     """Fill each matrix (group, fused block) as (out, in * taps)."""
-    for stack in layer.matrices(weight):
-        for matrix in stack:
-            flat = torch.empty(matrix.shape[0], matrix[0].numel(), dtype=weight.dtype)
-            matrix.copy_(init.orthogonal_(flat, gain=gain, generator=generator).view(matrix.shape))
+    for (out, _), place in zip(layer.shapes, layer.places(weight), strict=True):
+        flat = torch.empty(out, place.numel() // out, dtype=weight.dtype)
+        place.copy_(init.orthogonal_(flat, gain=gain, generator=generator).view(place.shape))
 
 
 def _delta(layer: Layer, weight: torch.Tensor, gain: float, generator: torch.Generator) -> None:
