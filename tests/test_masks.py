@@ -3,7 +3,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthosparse.masks import counts_of, densities_of, density_of, draw, overlap, resize, top_k, top_units
+from orthosparse.masks import (
+    counts_of,
+    densities_of,
+    density_of,
+    draw,
+    overlap,
+    resize,
+    resize_towards,
+    top_k,
+    top_units,
+)
 from orthosparse.structures import grid_of, tiled
 
 
@@ -145,3 +155,19 @@ def test_units_lie_within_what_is_given():
     for count in (1500, 2053, 1029):
         masks = top_units(marked, {"a": 32, "b": 1}, count, within)
         assert all(bool((mask <= within[name]).all()) for name, mask in masks.items())
+
+
+@given(st.integers(1, 60), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.integers(0, 99))
+def test_resizing_towards_a_goal_adds_its_entries_first_and_removes_them_last(size, start, wanted, aim, seed):
+    g = torch.Generator().manual_seed(seed)
+    mask, goal = (draw((size,), int(share * size), generator=g) for share in (start, aim))
+    count = int(wanted * size)
+    result = resize_towards(mask, count, goal, generator=g)
+    assert int(result.sum()) == count
+    if count >= int(mask.sum()):
+        assert bool((result >= mask).all())
+        added = result & ~mask
+        assert bool((added <= goal).all()) or bool((result >= goal).all())
+    else:
+        assert bool((result <= mask).all())
+        assert bool((result <= goal).all()) or bool((result >= mask & goal).all())

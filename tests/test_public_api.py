@@ -72,7 +72,7 @@ def test_importing_the_package_alone_imports_no_torch():
         (choices.StopName, task.STOPS),
         (choices.StartName, task.STARTS),
         (choices.TensorFloorName, counts.TENSOR_FLOORS),
-        (choices.TapName, delta._TAPS),
+        (choices.TapName, delta.TAPS),
     ],
 )
 def test_the_words_that_editors_offer_are_those_of_the_tables(words, table):

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from orthosparse.mappings import Masks
+from orthosparse.mappings import Masks, ScoredMasks
 
 
 def broadcast_seed(seed: int) -> int:
@@ -16,7 +16,7 @@ def broadcast_seed(seed: int) -> int:
 
 
 def broadcast_masks(masks: Masks) -> Masks:
-    """Return rank 0's masks, where ranks may have looked at different data."""
+    """Return rank 0's masks, with their scores where they have some: ranks may have looked at different data."""
     if not _is_distributed():
         return masks
     shared = {}
@@ -24,7 +24,12 @@ def broadcast_masks(masks: Masks) -> Masks:
         bits = mask.to(torch.uint8)  # not every backend carries bools
         dist.broadcast(bits, src=0)
         shared[name] = bits.to(torch.bool)
-    return shared
+    if not isinstance(masks, ScoredMasks):
+        return shared
+    scores = {name: score.detach().clone(memory_format=torch.contiguous_format) for name, score in masks.scores.items()}
+    for score in scores.values():
+        dist.broadcast(score, src=0)
+    return ScoredMasks(shared, scores)
 
 
 def mean_over_ranks(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,8 +16,8 @@ from orthosparse.distributed import broadcast_masks, broadcast_seed
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.floors import floor_notes, meet_floors
 from orthosparse.layers import Layer, Split, find_layers, left_dense, summarize, unwrapped
-from orthosparse.mappings import Masks
-from orthosparse.masks import counts_of
+from orthosparse.mappings import Masks, ScoredMasks
+from orthosparse.masks import counts_of, overlap
 from orthosparse.parametrized import leaf
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
@@ -67,7 +67,8 @@ def sparsify(
             the other layers, ``minimal`` adds them to the total, ``partial`` keeps the count and makes a partial
             isometry, ``error`` refuses.
         options: go to the distribution or the scheme that takes an argument of that name
-            (``compat="paper-code"``, ``depthwise="shift"``, ``center_density=0.3``).
+            (``compat="paper-code"``, ``depthwise="shift"``, ``center_density=0.3``). ``align="mask"`` of the scheme
+            ``eoi`` has an effect with distributions that score weights: random places are nothing to align to.
 
     Raises:
         TypeError: an argument, or weights, of a wrong type; the model is unchanged, as below.
@@ -88,6 +89,8 @@ def sparsify(
     seed = broadcast_seed(draw_seed(generator))
     data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
     given = broadcast_masks(distribute(model, density, layers=layers, **data, **own[0]))
+    if not isinstance(given, ScoredMasks):
+        own[1].pop("align", None)  # random places are nothing to align to
     least: Callable[..., int] = SCHEME_FLOORS.get(scheme, _no_floor)
     floors = {name: least(layer, **own[1]) for name, layer in layers.items()}
     masks = meet_floors(given, floors, floor, seed, layers)
@@ -98,12 +101,14 @@ def sparsify(
         masking.attach(model, masks, layers=layers)
         masking.synchronize(model)
         notes = floor_notes(asked, counts_of(masks), floors)
+        shared: Mapping[str, float] = overlap(given, masks) if isinstance(given, ScoredMasks) else {}
         rows = [
             row_of(
                 layer,
                 full_tensor(layer.weight()),
                 masks[name],
                 asked=asked[name],
+                overlap=shared.get(name),
                 gain=gain,
                 note="; ".join(filter(None, [notes[name], structure_note(layer, structure)])),
             )

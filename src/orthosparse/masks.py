@@ -23,6 +23,31 @@ def draw(shape: Sequence[int], count: int, *, block: int = 1, generator: torch.G
     return resize(torch.zeros(*shape, dtype=torch.bool, device="cpu"), count, block=block, generator=generator)
 
 
+def resize_towards(
+    mask: torch.Tensor, count: int, goal: torch.Tensor | None, *, generator: torch.Generator
+) -> torch.Tensor:
+    """Return a copy of `mask` on the CPU with exactly `count` ones: those of `goal` are added first, or removed last.
+
+    Among equals the choice is random, as it is without a goal.
+
+    Example:
+        >>> mask, goal = torch.tensor([True, False, False, False]), torch.tensor([False, True, False, True])
+        >>> resize_towards(mask, 3, goal, generator=torch.Generator())
+        tensor([ True,  True, False,  True])
+    """
+    if goal is None:
+        return resize(mask, count, generator=generator)
+    mask, goal = mask.cpu(), goal.cpu()
+    if count >= (ones := _ones(mask)):
+        added = goal & ~mask
+        chosen = resize(added, min(_ones(added), count - ones), generator=generator)
+        return resize(mask | chosen, count, generator=generator)
+    kept = mask & goal
+    if _ones(kept) >= count:
+        return resize(kept, count, generator=generator)
+    return resize(mask & ~goal, count - _ones(kept), generator=generator) | kept
+
+
 def resize(mask: torch.Tensor, count: int, *, block: int = 1, generator: torch.Generator) -> torch.Tensor:
     """Return a copy of `mask` on the CPU with exactly `count` ones: random ones added, or random ones removed.
 
@@ -161,6 +186,6 @@ def overlap(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor
     """Return, per layer, the share of the entries active in either mask that are active in both (1 if none is)."""
     if first.keys() != second.keys():
         raise ValueError(f"second: expected masks of the layers {sorted(first)}; got {sorted(second)}")
-    both = {name: int((mask & second[name]).sum()) for name, mask in first.items()}
-    either = {name: int((mask | second[name]).sum()) for name, mask in first.items()}
+    both = {name: _ones(mask & second[name]) for name, mask in first.items()}
+    either = {name: _ones(mask | second[name]) for name, mask in first.items()}
     return {name: both[name] / either[name] if either[name] else 1.0 for name in first}

@@ -11,7 +11,7 @@ from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_s
 from orthosparse.structures import ENTRIES, block_of
 from orthosparse.tables import html_table
 
-_HEADINGS = ("layer", "shape", "asked", "got", "density", "orthogonality", "dead out", "dead in", "note")
+_TO_THE_LEFT = ("layer", "shape", "note")  # columns of words; numbers go to the right
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Row:
     Attributes:
         asked: active entries that the distribution gave it.
         got: active entries of its mask.
+        overlap: of the entries in its mask or in the distribution's, the share that are in both; None where the
+            distribution's are random.
         orthogonality: ||A^T A - I||_F on the smaller side, of weight / gain, all its matrices together.
         dead_outputs: output channels without an active entry.
         dead_inputs: input channels without an active entry.
@@ -31,6 +33,7 @@ class Row:
     numel: int
     asked: int
     got: int
+    overlap: float | None
     orthogonality: float
     outputs: int
     dead_outputs: int
@@ -94,9 +97,9 @@ class Report:
         return asdict(self) | totals
 
     def __str__(self) -> str:
-        table = [_HEADINGS, *map(_cells, self.rows)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [_line(cells, widths) for cells in table]
+        table = [*map(_cells, self.rows)]
+        widths = {heading: max(len(heading), *(len(cells[heading]) for cells in table)) for heading in table[0]}
+        lines = [_line(cells, widths) for cells in (dict(zip(widths, widths, strict=True)), *table)]
         return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *self._last_lines()])
 
     def _last_lines(self) -> list[str]:
@@ -109,33 +112,43 @@ class Report:
         return f"{self.got:,} of {self.numel:,} weights active = {self.density:.6f} (asked {self.asked:,}); {what}"
 
     def _repr_html_(self) -> str:
-        return html_table(_HEADINGS, map(_cells, self.rows), self._last_lines())
+        table = [*map(_cells, self.rows)]
+        return html_table([*table[0]], [[*cells.values()] for cells in table], self._last_lines())
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    return (
-        row.layer,
-        "x".join(map(str, row.shape)),
-        f"{row.asked:,}",
-        f"{row.got:,}",
-        f"{row.got / row.numel:.4f}",
-        f"{row.orthogonality:.1e}",
-        f"{row.dead_outputs}/{row.outputs}",
-        f"{row.dead_inputs}/{row.inputs}",
-        row.note,
-    )
+def _cells(row: Row) -> dict[str, str]:
+    return {
+        "layer": row.layer,
+        "shape": "x".join(map(str, row.shape)),
+        "asked": f"{row.asked:,}",
+        "got": f"{row.got:,}",
+        "density": f"{row.got / row.numel:.4f}",
+        **({} if row.overlap is None else {"overlap": f"{row.overlap:.2f}"}),
+        "orthogonality": f"{row.orthogonality:.1e}",
+        "dead out": f"{row.dead_outputs}/{row.outputs}",
+        "dead in": f"{row.dead_inputs}/{row.inputs}",
+        "note": row.note,
+    }
 
 
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
-    """Names and notes to the left, numbers to the right."""
+def _line(cells: dict[str, str], widths: dict[str, int]) -> str:
     aligned = [
-        cell.ljust(width) if heading in ("layer", "shape", "note") else cell.rjust(width)
-        for cell, width, heading in zip(cells, widths, _HEADINGS, strict=True)
+        cell.ljust(widths[heading]) if heading in _TO_THE_LEFT else cell.rjust(widths[heading])
+        for heading, cell in cells.items()
     ]
     return "  ".join(aligned).rstrip()
 
 
-def row_of(layer: Layer, weight: torch.Tensor, mask: torch.Tensor, *, asked: int, gain: float, note: str = "") -> Row:
+def row_of(
+    layer: Layer,
+    weight: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    asked: int,
+    overlap: float | None,
+    gain: float,
+    note: str = "",
+) -> Row:
     """Measure one layer, given its whole (not sharded) weight and mask."""
     # To each expert its own outputs and inputs, as to each group.
     mask, groups = (mask.flatten(0, 1), layer.experts) if layer.stacked else (mask, layer.groups)
@@ -146,6 +159,7 @@ def row_of(layer: Layer, weight: torch.Tensor, mask: torch.Tensor, *, asked: int
         numel=layer.numel,
         asked=asked,
         got=int(mask.sum()),
+        overlap=overlap,
         orthogonality=_score(layer, weight, gain),
         outputs=len(out),
         dead_outputs=int(out.sum()),

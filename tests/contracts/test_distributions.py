@@ -258,3 +258,21 @@ def test_the_laws_hold_on_a_gpu(name, model_name):
     if name in DRAWN:  # scores are rounded in another order there, so that their masks may differ in an entry
         there = call(name, model_name, 0.3)
         assert all(torch.equal(masks[key].cpu(), there[key]) for key in masks)
+
+
+SCORED = [(name, model, {}) for name, model in PAIRS if name not in DRAWN]
+SCORED += [("grasp", model, {"compat": "paper-code"}) for model in MODELS]
+
+
+@pytest.mark.parametrize(("name", "model_name", "options"), SCORED)
+def test_scores_tell_the_kept_from_the_dropped(name, model_name, options):
+    masks = call(name, model_name, 0.3, **options)
+    assert [*masks.scores] == [*masks]
+    kept = torch.cat([masks.scores[key][mask] for key, mask in masks.items()])
+    dropped = torch.cat([masks.scores[key][~mask] for key, mask in masks.items()])
+    assert kept.min() >= dropped.max()
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_random_masks_have_no_scores(name):
+    assert not hasattr(call(name, "mlp", 0.3), "scores")

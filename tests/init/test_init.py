@@ -607,7 +607,7 @@ KERNEL_ONLY = [
     ({"density": 0.5, "groups": 0}, ValueError, "groups: .*got 0"),
     ({"density": 0.5, "groups": -2}, ValueError, "groups: .*got -2"),
     ({"density": 0.5, "groups": 2.0}, TypeError, "groups: expected an integer; got 2.0"),
-    ({"density": 0.5, "tap": "edge"}, ValueError, "tap: expected one of center, random; got 'edge'"),
+    ({"density": 0.5, "tap": "edge"}, ValueError, "tap: expected one of center, mask, random; got 'edge'"),
     ({"density": 0.5, "center_density": 1.5}, ValueError, "center_density: .*got 1.5"),
     ({"density": 0.5, "center_density": math.nan}, ValueError, "center_density: .*got nan"),
     ({"density": 0.5, "center_density": False}, TypeError, "center_density: .*got False"),
@@ -632,7 +632,7 @@ def test_the_dense_kernels_name_bad_arguments_too(fill):
     for options, message in [({"groups": 3}, "groups: .*got 3"), ({"gain": math.nan}, "gain: .*got nan")]:
         with pytest.raises(ValueError, match=message):
             fill(torch.ones(4, 4, 3), **options)
-    with pytest.raises(ValueError, match="tap: expected one of center, random; got 'left'"):
+    with pytest.raises(ValueError, match="tap: expected one of center, mask, random; got 'left'"):
         delta_orthogonal_(torch.ones(4, 4, 3), tap="left")
 
 

@@ -8,7 +8,8 @@ Of the weights of `layers` (by default those `find_layers` finds), exactly ``den
 nearest integer; `dense_ends` alone means the layers between its ends. Masks are bool tensors on the device of their
 layer. `batch` is ``(inputs, targets)`` or an iterable of such pairs, where inputs are a tensor, a mapping of keyword
 arguments or, inside an iterable, a tuple of positional ones. `loss` is called as ``loss(outputs, targets)``,
-cross-entropy by default.
+cross-entropy by default. What a member scored its weights by, in its last round, is in `scores` of the masks that it
+returns (`ScoredMasks`), by layer name, the larger the better; masks of random entries have no such attribute.
 
 The model is as before afterwards, also when a member raises: weights, gradients, buffers, modes, hooks, and the global
 generators. A member that draws (masks, dropout) takes its numbers from `generator`, or a fresh seed without one.

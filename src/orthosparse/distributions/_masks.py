@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 
 from orthosparse.layers import Layer
-from orthosparse.mappings import Counts, Densities, Masks, Scores
+from orthosparse.mappings import Counts, Densities, Masks, ScoredMasks, Scores
 from orthosparse.masks import draw, top_units
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.structures import ENTRIES
@@ -45,7 +45,7 @@ def check_entries(layers: Mapping[str, Layer]) -> None:
             raise ValueError(f"compat: 'paper-code' has entries alone; expected structure 'entries'; got {found}")
 
 
-def top_scored(layers: Mapping[str, Layer], scores: Scores, count: int, within: Masks | None = None) -> Masks:
+def top_scored(layers: Mapping[str, Layer], scores: Scores, count: int, within: Masks | None = None) -> ScoredMasks:
     """Return the masks of the `count` largest scores over all layers together, wherever the layers lie.
 
     Blocks are ranked by their mean score. The masks lie in those of `within`, if that is given.
@@ -53,7 +53,7 @@ def top_scored(layers: Mapping[str, Layer], scores: Scores, count: int, within: 
     if len({score.device for score in scores.values()}) > 1:
         scores = {name: score.cpu() for name, score in scores.items()}
     blocks = {name: layer.block for name, layer in layers.items()}
-    return _on_layer_devices(layers, top_units(scores, blocks, count, within))
+    return ScoredMasks(_on_layer_devices(layers, top_units(scores, blocks, count, within)), scores)
 
 
 def _on_layer_devices(layers: Mapping[str, Layer], masks: Masks) -> Masks:

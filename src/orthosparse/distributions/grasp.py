@@ -16,7 +16,7 @@ from orthosparse.distributions._masks import check_entries, top_scored
 from orthosparse.distributions._objective import objective_of
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks, Scores
+from orthosparse.mappings import Masks, ScoredMasks, Scores
 
 
 def grasp(
@@ -84,4 +84,5 @@ def _strictly_smallest(layers: Mapping[str, Layer], scores: Scores, density: flo
     check_entries(layers)
     flat = torch.cat([score.flatten() for score in scores.values()])
     dropped = flat.topk(max(int(len(flat) * (1 - density)), 1)).values
-    return {name: scores[name] < dropped.min() for name in layers}
+    masks = {name: scores[name] < dropped.min() for name in layers}
+    return ScoredMasks(masks, {name: -score for name, score in scores.items()})

@@ -1,9 +1,10 @@
-"""How many entries a sparse weight gets: what was asked, what orthogonality needs, and a kernel centre's part of it."""
+"""How many entries a sparse weight gets: what was asked, what orthogonality needs, and what part of it is a matrix."""
 
 import math
+from collections.abc import Sequence
 
 from orthosparse.checks import check_density
-from orthosparse.counts import TENSOR_FLOORS, count_of, least_density
+from orthosparse.counts import TENSOR_FLOORS, apportion, count_of, least_density, raise_to_floors
 from orthosparse.registry import lookup
 from orthosparse.structures import largest_fitting
 
@@ -65,13 +66,36 @@ def _smaller_block(wanted: int, least: int, block: int) -> str:
     return f"; structure={fits!r} fits" if fits else ""
 
 
-def center(total: int, least: int, room: int, size: int, density: float | None) -> int:
-    """Return how many of a kernel's `total` entries its matrix gets, out of the `room` it has.
+def inside(
+    total: int, least: int, room: int, size: int, *, center_density: float | None = None, core: float | None = None
+) -> int:
+    """Return how many of a kernel's `total` entries its matrices get, out of the `room` they have.
 
-    `density` None stands for min(d k, sqrt(d)), k the number of taps: d k is where all entries are in the matrix, and
-    sqrt(d) is the paper's choice. The result is clipped to what orthogonality needs and to what `total` allows.
+    `core` is their share of `total`, `center_density` their density. By default that is min(d k, sqrt(d)), k the number
+    of taps: d k is where all entries are in the matrices, and sqrt(d) is the paper's choice. The result is clipped to
+    what orthogonality needs and to what `total` allows.
+
+    Raises:
+        ValueError: both are given, or one is out of range.
     """
-    if density is None:
+    if core is not None:
+        if center_density is not None:
+            raise ValueError(f"core: expected None beside center_density; got {core!r} and {center_density!r}")
+        return core_of(total, least, room, core)
+    if center_density is None:
         overall = total / size
-        density = min(overall * (size // room), math.sqrt(overall))
-    return max(least, min(count_of(check_density(density, "center_density"), room), total))
+        center_density = min(overall * (size // room), math.sqrt(overall))
+    return max(least, min(count_of(check_density(center_density, "center_density"), room), total))
+
+
+def core_of(total: int, least: int, room: int, core: float | None) -> int:
+    """Return the share `core` of `total` entries (None: all), clipped to what orthogonality needs and to `room`."""
+    share = total if core is None else count_of(check_density(core, "core"), total)
+    return max(least, min(share, room))
+
+
+def share_out(count: int, wanted: Sequence[int], least: int, room: int) -> list[int]:
+    """Split `count` over matrices in proportion to what their masks have, each between `least` and `room` entries."""
+    # One more for each, so that matrices with empty masks can share too.
+    shares = apportion({str(i): n + 1 for i, n in enumerate(wanted)}, count, {str(i): room for i in range(len(wanted))})
+    return list(raise_to_floors(shares, dict.fromkeys(shares, least)).values())

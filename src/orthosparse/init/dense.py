@@ -47,9 +47,10 @@ def delta_orthogonal_(
     scale = check_fillable(weight, KERNEL, gain)
     groups, first, second, *sides = group_views(weight, groups).shape
     seed = draw_seed(generator)
-    positions = delta.taps(groups, first if transposed else second, sides, tap=tap, generator=derive(seed, "taps"))
+    shape = (groups, first, second, *sides)
+    positions = delta.taps(shape, tap=tap, transposed=transposed, generator=derive(seed, "taps"))
     matrices = haar(groups, first, second, generator=derive(seed, "matrix"))
-    kernels = delta.embed(matrices * scale, positions, sides, transposed=transposed)
+    kernels = delta.embed(matrices * scale, positions, sides)
     return write_(weight, kernels.reshape(weight.shape))
 
 

@@ -1,14 +1,15 @@
 """Sparse orthogonal starts of one weight, and the mask they live on: a matrix, a delta kernel."""
 
+import math
 from typing import Any, Unpack
 
 import torch
 
 from orthosparse import givens, masks
-from orthosparse.checks import KERNEL, MATRIX, check_fillable
+from orthosparse.checks import KERNEL, MATRIX, check_fillable, describe
 from orthosparse.choices import StartName, StopName, StructureName, TapName, TensorFloorName
 from orthosparse.givens import Law
-from orthosparse.init import counts, delta
+from orthosparse.init import alignment, counts, delta
 from orthosparse.init.structured import block_matrix
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
@@ -26,19 +27,26 @@ def sparse_orthogonal_(
     stop: StopName | str = "exact",
     angle: float | None = None,
     start: StartName | str = "identity",
+    align: torch.Tensor | None = None,
+    core: float | None = None,
     floor: TensorFloorName | str = "error",
     structure: StructureName | str = ENTRIES,
     threads: int = 1,
 ) -> torch.Tensor:
     """Fill a matrix with a sparse orthogonal one, a product of random Givens rotations, and return its mask.
 
-    Gain apart, the entries are those of `givens.sample` with the same generator (`givens.sample_blocks` for blocks).
+    Gain and alignment apart, the entries are those of `givens.sample` with the same generator (`givens.sample_blocks`
+    for blocks).
 
     Args:
         count: the number of active entries, instead of `density`.
         stop: "exact" meets the count; "closest" and "first" are the paper's rules, which may miss it.
         angle: one angle for all rotations, in radians; by default each draws its own.
         start: "identity", or "permuted" for a random signed permutation.
+        align: a mask of the weight's shape, or scores, whose largest are the mask. Rows and columns are permuted so
+            that the active entries lie on it as far as that is possible.
+        core: the share of the active entries that are the orthogonal matrix, all of them by default, never fewer than
+            orthogonality needs. The others start at zero, on the mask of `align` where it has room, else anywhere.
         floor: what to do when fewer than min(n, m) entries are asked for, so that no orthogonal matrix has so few.
             "error" refuses; "partial" fills as many rows as there are entries with one unit entry each, in columns of
             their own, and leaves the rest at zero; "minimal" fills an orthogonal matrix of min(n, m) entries.
@@ -53,18 +61,14 @@ def sparse_orthogonal_(
     """
     scale = check_fillable(weight, MATRIX, gain)
     shape, dtype = (weight.shape[0], weight.shape[1]), weight.dtype if scale == 1 else torch.float64
+    _check_align(align, weight)
+    asked: dict[str, Any] = {"density": density, "count": count, "floor": floor, "align": align, "core": core}
     if check_structure(structure) == ENTRIES:
         law = Law(stop=stop, angle=angle, start=start)
-        least = min(shape)
-        total = counts.resolve(density, count, least, weight.numel(), floor=floor)
-        values, mask = givens.sample(shape, max(total, least), generator=generator, dtype=dtype, threads=threads, **law)
-        if total < least:
-            mask = masks.resize(mask, total, generator=derive(draw_seed(generator), "kept"))
-            values = values * mask
+        values, mask = _entry_matrix(shape, generator=generator, dtype=dtype, threads=threads, **asked, **law)
     else:
         if angle is not None:
             raise ValueError(f"angle: expected None, as rotations of blocks have no angle; got {angle!r}")
-        asked: dict[str, Any] = {"density": density, "count": count, "floor": floor}
         values, mask = block_matrix(shape, structure, stop=stop, start=start, generator=generator, dtype=dtype, **asked)
     write_(weight, values if scale == 1 else values.mul_(scale))
     active: torch.Tensor = mask.to(weight.device)
@@ -79,27 +83,32 @@ def sparse_delta_orthogonal_(
     groups: int = 1,
     center_density: float | None = None,
     gain: float = 1.0,
-    tap: TapName | str = "center",
+    tap: TapName | str | None = None,
     transposed: bool = False,
     generator: torch.Generator | None = None,
     stop: StopName | str = "exact",
     angle: float | None = None,
     start: StartName | str = "identity",
+    align: torch.Tensor | None = None,
+    core: float | None = None,
     floor: TensorFloorName | str = "error",
     threads: int = 1,
 ) -> torch.Tensor:
     """Fill a convolution weight with a sparse orthogonal matrix per group at one tap, and return its mask.
 
-    The entries that the mask still lacks are chosen uniformly among all others, those at the tap included, and start at
-    zero. Depthwise, each channel has one tap of 1 or -1 by a fair coin.
+    The entries that the mask still lacks are chosen uniformly among all others, those at the tap included (with
+    `align`: first among those of that mask), and start at zero. Depthwise, each channel has one tap of 1 or -1 by a
+    fair coin.
 
     Args:
         count: the number of active entries, instead of `density`.
         center_density: density of the matrices, by default min(d k, sqrt(d)), d being the weight's density and k the
             number of taps; clipped to what `density` and the floor allow. The paper's 1000-layer network has
             ``center_density=density``; its other networks have the default.
-        tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own.
-        floor: as in `sparse_orthogonal_`, like `stop`, `angle`, `start` and `threads`; a group's is
+        tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own;
+            "mask" shifts it to the tap that it uses most in the mask of `align`, and is the default beside `align`.
+        core: the share of the active entries that are the matrices, instead of `center_density`.
+        floor: as in `sparse_orthogonal_`, like `stop`, `angle`, `start`, `align` and `threads`; a group's is
             min(out, in) / groups.
 
     Example:
@@ -109,30 +118,79 @@ def sparse_delta_orthogonal_(
         (58, 20)
     """
     scale = check_fillable(weight, KERNEL, gain)
+    _check_align(align, weight)
     groups, first, second, *sides = group_views(weight, groups).shape
     least, room, size = groups * min(first, second), groups * first * second, weight.numel()
     total = counts.resolve(density, count, least, size, floor=floor)
-    inside = counts.center(total, least, room, size, center_density)
+    inside = counts.inside(total, least, room, size, center_density=center_density, core=core)
+    goal = alignment.goal_of(align, total)
+    goals = None if goal is None else goal.view(groups, first, second, -1)
     seed = draw_seed(generator)
-    positions = delta.taps(groups, first if transposed else second, sides, tap=tap, generator=derive(seed, "taps"))
+    positions = delta.taps(
+        (groups, first, second, *sides),
+        tap=tap or ("center" if goal is None else "mask"),
+        transposed=transposed,
+        generator=derive(seed, "taps"),
+        goal=goals,
+    )
+    at_taps = None if goals is None else delta.extract(goals, positions)
     law = Law(stop=stop, angle=angle, start=start)
     dtype = weight.dtype if scale == 1 else torch.float64
-    values, active = _sparse_matrices(groups, (first, second), inside, seed=seed, dtype=dtype, threads=threads, **law)
+    values, active = _sparse_matrices(
+        (groups, first, second), inside, at_taps, seed=seed, dtype=dtype, threads=threads, **law
+    )
     if total < least:
-        active = masks.resize(active, total, generator=derive(seed, "kept"))
+        active = masks.resize_towards(active, total, at_taps, generator=derive(seed, "kept"))
         values = values * active
-    mask = delta.embed(active, positions, sides, transposed=transposed)
+    mask = delta.embed(active, positions, sides).view(weight.shape)
     # max: the paper's stopping rules may overshoot.
-    mask = masks.resize(mask, max(total, int(active.sum())), generator=derive(seed, "unfrozen"))
+    mask = masks.resize_towards(mask, max(total, int(active.sum())), goal, generator=derive(seed, "unfrozen"))
     values = values if scale == 1 else (values * scale).to(weight.dtype)
-    write_(weight, delta.embed(values, positions, sides, transposed=transposed).reshape(weight.shape))
-    return mask.reshape(weight.shape).to(weight.device)
+    write_(weight, delta.embed(values, positions, sides).reshape(weight.shape))
+    return mask.to(weight.device)
+
+
+def _check_align(align: torch.Tensor | None, weight: torch.Tensor) -> None:
+    if align is None:
+        return
+    if not isinstance(align, torch.Tensor) or align.is_complex():
+        raise TypeError(f"align: expected a bool mask, or scores; got {describe(align)}")
+    if align.shape != weight.shape:
+        raise ValueError(f"align: expected the weight's shape {tuple(weight.shape)}; got {tuple(align.shape)}")
+
+
+def _entry_matrix(
+    shape: tuple[int, int],
+    *,
+    density: float | None,
+    count: int | None,
+    floor: str,
+    align: torch.Tensor | None,
+    core: float | None,
+    generator: torch.Generator | None,
+    dtype: torch.dtype,
+    threads: int,
+    **law: Unpack[Law],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return an orthogonal matrix and its mask; a partial isometry where too few entries are asked for."""
+    least, size = min(shape), math.prod(shape)
+    total = counts.resolve(density, count, least, size, floor=floor)
+    inside, goal = counts.core_of(total, least, size, core), alignment.goal_of(align, total)
+    values, mask = givens.sample(shape, inside, generator=generator, dtype=dtype, threads=threads, **law)
+    if goal is not None:
+        values, mask = alignment.align(values, mask, goal)
+    if total != inside:
+        # max: the paper's stopping rules may overshoot.
+        wanted = total if total < least else max(total, int(mask.sum()))
+        mask = masks.resize_towards(mask, wanted, goal, generator=derive(draw_seed(generator), "kept"))
+        values = values * mask
+    return values, mask
 
 
 def _sparse_matrices(
-    groups: int,
-    shape: tuple[int, int],
+    shape: tuple[int, int, int],
     count: int,
+    goals: torch.Tensor | None,
     *,
     seed: int,
     dtype: torch.dtype,
@@ -140,14 +198,21 @@ def _sparse_matrices(
     **law: Unpack[Law],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a sparse orthogonal matrix for each group, `count` active entries in all, and their masks."""
-    generator = derive(seed, "rotations")
-    if shape != (1, 1):
-        shares = _shared(count, groups, derive(seed, "shares"))
-        return givens.sample_batch(groups, shape, shares, generator=generator, dtype=dtype, threads=threads, **law)
-    # A rotation needs two columns: of a random orthogonal 1 x 1 matrix only the sign is left.
-    values, active = givens.sample_batch(1, shape, 1, generator=generator, dtype=dtype, threads=threads, **law)
-    signs = 2 * torch.randint(2, (groups, 1, 1), generator=derive(seed, "signs"), device="cpu") - 1
-    return values * signs, active.expand(groups, 1, 1)
+    groups, *sides = shape
+    draws: dict[str, Any] = {"generator": derive(seed, "rotations"), "dtype": dtype, "threads": threads, **law}
+    if sides == [1, 1]:
+        # A rotation needs two columns: of a random orthogonal 1 x 1 matrix only the sign is left.
+        values, active = givens.sample_batch(1, (1, 1), 1, **draws)
+        signs = 2 * torch.randint(2, (groups, 1, 1), generator=derive(seed, "signs"), device="cpu") - 1
+        return values * signs, active.expand(groups, 1, 1)
+    if goals is None:
+        return givens.sample_batch(
+            groups, (sides[0], sides[1]), _shared(count, groups, derive(seed, "shares")), **draws
+        )
+    shares = counts.share_out(count, goals.sum((1, 2)).tolist(), min(sides), math.prod(sides))
+    values, active = givens.sample_batch(groups, (sides[0], sides[1]), shares, **draws)
+    aligned = [alignment.align(*each) for each in zip(values, active, goals, strict=True)]
+    return torch.stack([each[0] for each in aligned]), torch.stack([each[1] for each in aligned])
 
 
 def _shared(count: int, groups: int, generator: torch.Generator) -> list[int]:

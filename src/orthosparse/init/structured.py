@@ -5,8 +5,9 @@ import torch
 from orthosparse import masks
 from orthosparse.givens import sample_blocks
 from orthosparse.init import counts
+from orthosparse.init.alignment import aligned_order, goal_of, permute
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.structures import ENTRIES, block_of, fitting, tiled
+from orthosparse.structures import ENTRIES, block_of, fitting, means_of, tiled
 
 
 def block_matrix(
@@ -18,10 +19,14 @@ def block_matrix(
     stop: str,
     start: str,
     floor: str,
+    align: torch.Tensor | None,
+    core: float | None,
     generator: torch.Generator | None,
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return an orthogonal matrix of whole blocks and its mask; a partial isometry where too few blocks are asked for.
+
+    The mask or scores of `align` are those of blocks by their means; `core` is a share of the blocks.
 
     Raises:
         ValueError: the blocks do not divide the sides, or are too few for orthogonality and that is to be refused.
@@ -32,9 +37,20 @@ def block_matrix(
         raise ValueError(f"structure: {structure!r} does not divide {shape[0]} x {shape[1]}; {instead}")
     least = min(shape) * block
     total = counts.resolve(density, count, least, shape[0] * shape[1], floor=floor, block=block)
-    number = max(total, least) // block**2
-    values, grid = sample_blocks(shape, number, block, stop=stop, start=start, generator=generator, dtype=dtype)
-    if total < least:
-        grid = masks.resize(grid, total // block**2, generator=derive(draw_seed(generator), "kept"))
+    number, fewest = total // block**2, least // block**2
+    inside = counts.core_of(number, fewest, shape[0] * shape[1] // block**2, core)
+    goal = goal_of(None if align is None else means_of(align.double().cpu(), block), number)
+    values, grid = sample_blocks(shape, inside, block, stop=stop, start=start, generator=generator, dtype=dtype)
+    if goal is not None:
+        rows, cols = aligned_order(grid, goal)
+        grid, values = permute(grid, rows, cols), permute(values, _within(rows, block), _within(cols, block))
+    if number != inside:
+        wanted = number if number < fewest else max(number, int(grid.sum()))
+        grid = masks.resize_towards(grid, wanted, goal, generator=derive(draw_seed(generator), "kept"))
     mask = tiled(grid, block, shape)
-    return values * mask if total < least else values, mask
+    return values * mask if number < fewest else values, mask
+
+
+def _within(order: torch.Tensor, block: int) -> torch.Tensor:
+    """Return the order of the rows (columns) in blocks of that order."""
+    return (block * order.unsqueeze(1) + torch.arange(block)).flatten()

@@ -10,6 +10,7 @@ from orthosparse import init
 from orthosparse.checks import check_density
 from orthosparse.counts import TENSOR_FLOORS, apportion, raise_to_floors
 from orthosparse.givens.task import make_task
+from orthosparse.init.delta import TAPS
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 from orthosparse.masks import counts_of
@@ -19,7 +20,6 @@ from orthosparse.schemes._fill import check_scales, fill_biases, full_weight, ma
 from orthosparse.sharding import zero_off_
 from orthosparse.structures import ENTRIES
 
-_TAPS = {"center": "at the centre of the kernel", "random": "at a tap of its own for each input channel"}
 _DEPTHWISE = {"keep": None, "center": "center", "shift": "random"}  # the tap of grouped convolutions
 _LARGE = 2**20  # weights from which more than one thread pays
 
@@ -32,8 +32,10 @@ def eoi(
     gain: float = 1.0,
     bias_std: float = 0.0,
     generator: torch.Generator | None = None,
+    align: str = "none",
+    core: float | None = None,
     center_density: float | str | None = None,
-    tap: str = "center",
+    tap: str | None = None,
     stop: str = "exact",
     angle: float | None = None,
     start: str = "identity",
@@ -42,19 +44,25 @@ def eoi(
 ) -> Masks:
     """Fill every matrix with a sparse orthogonal one that has as many entries as its mask, at places of its own.
 
-    Of a given mask only the count matters. A convolution has the matrix at one tap of its kernel; the entries that its
-    mask still lacks are drawn uniformly and start at zero. Fused parts and groups are matrices of their own that share
-    the layer's count in proportion to their sizes, each with as many as orthogonality needs. A layer whose structure is
-    blocks gets whole blocks (`givens.sample_blocks`).
+    Of a given mask only the count matters, unless `align` says otherwise. A convolution has the matrix at one tap of
+    its kernel; the entries that its mask still lacks are drawn uniformly and start at zero. Fused parts and groups are
+    matrices of their own that share the layer's count in proportion to their sizes, each with as many as orthogonality
+    needs. A layer whose structure is blocks gets whole blocks (`givens.sample_blocks`).
 
     Args:
+        align: "mask" permutes rows and columns, and chooses taps, entries that start at zero and the shares of parts
+            and groups, such that the weights lie on the given mask as far as they can: exactly as orthogonal, on what
+            a saliency chose. "none" is the paper's.
+        core: the share of a layer's count that is its orthogonal matrix, never below what orthogonality needs; the
+            others start at zero. By default all of a matrix, and of a convolution what `center_density` says.
         center_density: of the matrix in a convolution: a number, "density" for the density of the whole kernel (the
             paper's 1000-layer network), or None for the square root of that, within what the count allows.
-        tap: "center", or "random" for a tap of its own for each input channel.
+        tap: "center", "random" for a tap of its own for each input channel, or "mask" for the one that it uses most in
+            the mask; by default "mask" where `align` is that, else "center".
         stop: this, `angle` and `start` are those of `givens.sample`.
         depthwise: convolutions with groups. "keep" leaves them at their dense initialization times the mask; "center"
-            and "shift" make each group orthogonal, at the centre or at a random tap for each input channel. Depthwise,
-            that is 1 or -1 at one tap of each channel.
+            and "shift" make each group orthogonal, at the centre or at a tap for each input channel, random or (with
+            `align`) the mask's. Depthwise, that is 1 or -1 at one tap of each channel.
         floor: a count too small for orthogonality gives a "partial" isometry, an "error", or a mask of the "minimal"
             size that works, larger than asked.
 
@@ -66,24 +74,25 @@ def eoi(
     """
     layers, seed = match_layers(model, masks, layers), draw_seed(generator)
     gain, bias_std = check_scales(layers, gain, bias_std)
-    grouped_tap = lookup(_DEPTHWISE, depthwise, "depthwise")
-    lookup(_TAPS, tap, "tap")
+    aligned, grouped_tap = _check_places(align, tap, depthwise)
     make_task((1, 1), stop=stop, angle=angle, start=start)  # refuses bad ones before any weight is touched
-    options = {"gain": gain, "stop": stop, "angle": angle, "start": start, "floor": floor}
+    options: dict[str, Any] = {"gain": gain, "stop": stop, "angle": angle, "start": start, "floor": floor}
+    options["core"] = _check_core(core, center_density)
     centers = {"center_density": _check_center_density(center_density)}
     counts = counts_of(masks)
-    kept = {name for name, layer in layers.items() if layer.groups > 1 and grouped_tap is None}
+    kept = {name for name, layer in layers.items() if layer.groups > 1 and depthwise == "keep"}
     _check_floors({name: layer for name, layer in layers.items() if name not in kept}, counts, floor)
     result = dict(masks)
     for name, layer in layers.items():
+        goal = masks[name] if aligned else None
         if name in kept:
             zero_off_(layer.parameter(), masks[name])
         elif layer.kind == "conv" and layer.structure == ENTRIES:
             where = {"tap": tap if layer.groups == 1 else grouped_tap, **centers}
             fill = _kernel if len(layer.shapes) == layer.groups else _kernels
-            result[name] = fill(layer, counts[name], seed, **where, **options)
+            result[name] = fill(layer, counts[name], goal, seed, **where, **options)
         else:
-            result[name] = _linear(layer, counts[name], seed, **options)
+            result[name] = _linear(layer, counts[name], goal, seed, **options)
         fill_biases(layer, bias_std, seed)
     return result
 
@@ -94,7 +103,9 @@ def eoi_floor(layer: Layer, *, depthwise: str = "keep", **others: Any) -> int:
     return 0 if layer.groups > 1 and depthwise == "keep" else layer.floor
 
 
-def _kernel(layer: Layer, count: int, seed: int, *, center_density: Any, **options: Any) -> torch.Tensor:
+def _kernel(
+    layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, center_density: Any, **options: Any
+) -> torch.Tensor:
     """Fill a convolution and return its mask."""
     if center_density == "density":
         center_density = count / layer.numel
@@ -104,6 +115,7 @@ def _kernel(layer: Layer, count: int, seed: int, *, center_density: Any, **optio
             count=count,
             groups=layer.groups,
             transposed=layer.transposed,
+            align=goal,
             center_density=center_density,
             generator=derive(seed, layer.name),
             threads=_threads(weight),
@@ -111,19 +123,26 @@ def _kernel(layer: Layer, count: int, seed: int, *, center_density: Any, **optio
         )
 
 
-def _kernels(layer: Layer, count: int, seed: int, *, center_density: Any, **options: Any) -> torch.Tensor:
+def _kernels(
+    layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, center_density: Any, **options: Any
+) -> torch.Tensor:
     """Fill the convolutions that lie in a weight one after the other and return its mask."""
     if center_density == "density":
         center_density = count / layer.numel
     with full_weight(layer.parameter()) as weight:
         values = torch.empty_like(weight, memory_format=torch.contiguous_format)
         mask = torch.empty_like(values, dtype=torch.bool)
-        places = zip(layer.places(values), layer.places(mask), _shares(layer, count), strict=True)
-        for index, (place, active, share) in enumerate(places):
+        places = zip(layer.places(values), layer.places(mask), *_asked(layer, count, goal), strict=True)
+        for index, (place, active, share, align) in enumerate(places):
             kernel = place.flatten(0, 1).unflatten(-1, layer.kernel)  # a view, or a copy where rows alternate
             draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(kernel)}
             drawn = init.sparse_delta_orthogonal_(
-                kernel, count=share, center_density=center_density, **draws, **options
+                kernel,
+                count=share,
+                align=None if align is None else align.reshape(kernel.shape),
+                center_density=center_density,
+                **draws,
+                **options,
             )
             active.copy_(drawn.reshape(active.shape))
             if layer.repeats > 1:
@@ -132,14 +151,15 @@ def _kernels(layer: Layer, count: int, seed: int, *, center_density: Any, **opti
     return mask
 
 
-def _linear(layer: Layer, count: int, seed: int, **options: Any) -> torch.Tensor:
+def _linear(layer: Layer, count: int, goal: torch.Tensor | None, seed: int, **options: Any) -> torch.Tensor:
     """Fill the matrices that lie in a weight, of one tap each, and return its mask."""
     with full_weight(layer.parameter()) as weight:
         mask = torch.empty_like(weight, dtype=torch.bool, memory_format=torch.contiguous_format)
-        places = zip(layer.places(weight), layer.places(mask), _shares(layer, count), strict=True)
-        for index, (place, active, share) in enumerate(places):
+        places = zip(layer.places(weight), layer.places(mask), *_asked(layer, count, goal), strict=True)
+        for index, (place, active, share, align) in enumerate(places):
             matrix = place.flatten(0, 1)[..., 0]  # a view, or a copy where rows alternate
             draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(matrix)}
+            draws["align"] = None if align is None else align.reshape(matrix.shape)
             drawn = init.sparse_orthogonal_(matrix, count=share, structure=layer.structure, **draws, **options)
             active.copy_(drawn.reshape(active.shape))
             if layer.repeats > 1:
@@ -147,14 +167,47 @@ def _linear(layer: Layer, count: int, seed: int, **options: Any) -> torch.Tensor
     return mask
 
 
-def _shares(layer: Layer, count: int) -> list[int]:
-    """Split the count over the fused matrices in proportion to their sizes; each gets its floor where that can be."""
+def _asked(layer: Layer, count: int, goal: torch.Tensor | None) -> tuple[list[int], list[torch.Tensor] | list[None]]:
+    """Return the count of each matrix, and the mask that it is to be aligned to."""
+    if goal is None:
+        return _shares(layer, count, None), [None] * len(layer.shapes)
+    goals = layer.places(goal.contiguous())
+    return _shares(layer, count, [int(each.sum()) for each in goals]), goals
+
+
+def _shares(layer: Layer, count: int, wanted: list[int] | None) -> list[int]:
+    """Split the count over the fused matrices, in proportion to their sizes or as their masks do.
+
+    Each gets its floor where that can be.
+    """
     shapes, unit = {str(index): shape for index, shape in enumerate(layer.shapes)}, layer.unit
-    sizes = {name: out * inputs * layer.taps // unit for name, (out, inputs) in shapes.items()}
-    shares = apportion({name: float(size) for name, size in sizes.items()}, count // unit, sizes)
+    if wanted is None:
+        sizes = {name: out * inputs * layer.taps // unit for name, (out, inputs) in shapes.items()}
+        shares = apportion({name: float(size) for name, size in sizes.items()}, count // unit, sizes)
+    else:
+        shares = {name: each // unit for name, each in zip(shapes, wanted, strict=True)}
     if count >= layer.floor:
         shares = raise_to_floors(shares, {name: min(shape) // layer.block for name, shape in shapes.items()})
     return [unit * share for share in shares.values()]
+
+
+def _check_places(align: str, tap: str | None, depthwise: str) -> tuple[bool, str | None]:
+    """Return whether to align, and the tap of grouped convolutions."""
+    aligned = lookup({"none": False, "mask": True}, align, "align")
+    grouped = lookup(_DEPTHWISE, depthwise, "depthwise")
+    if tap is not None:
+        lookup(TAPS, tap, "tap")
+    if tap == "mask" and not aligned:
+        raise ValueError('tap: "mask" expects align="mask"; got align="none"')
+    return aligned, "mask" if aligned and depthwise == "shift" else grouped
+
+
+def _check_core(core: float | None, center_density: float | str | None) -> float | None:
+    if core is None:
+        return None
+    if center_density is not None:
+        raise ValueError(f"core: expected None beside center_density; got {core!r} and {center_density!r}")
+    return check_density(core, "core")
 
 
 def _check_center_density(center_density: float | str | None) -> float | str | None:

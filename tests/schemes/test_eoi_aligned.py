@@ -1,0 +1,133 @@
+"""Laws of EOI laid onto a mask, on every tiny model."""
+
+import pytest
+import torch
+from torch import nn
+
+import orthosparse
+from contracts.models import MODELS
+from orthosparse.layers import find_layers
+from orthosparse.masks import counts_of, draw, overlap
+from orthosparse.orthogonality import orthogonality_score
+from orthosparse.schemes import eoi
+
+everywhere = pytest.mark.parametrize("kind", MODELS)
+OPTIONS = [{}, {"core": 0.4}, {"tap": "center"}, {"tap": "random"}, {"depthwise": "shift"}, {"depthwise": "center"}]
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def masks_for(model, density=0.4):
+    """Masks of the largest products of a row's, a column's and an entry's score; none below its layer's floor."""
+    generator, masks = seeded(3), {}
+    for name, layer in find_layers(model).items():
+        scores = torch.randn(layer.shape, generator=generator)
+        for side, size in enumerate(layer.shape):
+            shape = [size if axis == side else 1 for axis in range(len(layer.shape))]
+            scores = scores + torch.randn(shape, generator=generator)
+        count = max(layer.floor, round(density * layer.numel))
+        masks[name] = torch.zeros(layer.numel, dtype=torch.bool)
+        masks[name][scores.flatten().topk(count).indices] = True
+        masks[name] = masks[name].view(layer.shape)
+    return masks
+
+
+@everywhere
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_aligned_weights_are_exactly_orthogonal_in_exact_counts(kind, options):
+    model = MODELS[kind].make().double()
+    masks = masks_for(model)
+    aligned = eoi(model, masks, align="mask", gain=1.3, generator=seeded(), **options)
+    assert counts_of(aligned) == counts_of(masks)
+    for name, layer in find_layers(model).items():
+        assert bool((layer.parameter()[~aligned[name]] == 0).all())
+        if layer.groups > 1 and "depthwise" not in options:
+            continue
+        for stack in layer.matrices(layer.parameter().detach().contiguous()):
+            for matrix in stack:
+                kernel = matrix.unflatten(2, layer.shape[2:]) if layer.shape[2:] else matrix.squeeze(2)
+                assert orthogonality_score(kernel, gain=1.3) < 1e-12
+
+
+@everywhere
+def test_alignment_overlaps_the_mask_more_and_a_core_lets_it_do_more_still(kind):
+    model = MODELS[kind].make()
+    masks, found = masks_for(model), []
+    for options in ({}, {"align": "mask"}, {"align": "mask", "core": 0.2}):
+        shared = overlap(masks, eoi(model, masks, generator=seeded(), depthwise="shift", **options))
+        found.append(sum(shared.values()) / len(shared))
+    assert found[0] < found[1] < found[2]
+
+
+@everywhere
+def test_without_alignment_only_the_count_of_a_mask_matters(kind):
+    first, second = MODELS[kind].make(), MODELS[kind].make()
+    masks = masks_for(first)
+    others = {name: draw(mask.shape, int(mask.sum()), generator=seeded(9)) for name, mask in masks.items()}
+    a, b = (eoi(m, given, generator=seeded(), depthwise="shift") for m, given in ((first, masks), (second, others)))
+    assert all(torch.equal(a[name], b[name]) for name in masks)
+
+
+@everywhere
+def test_a_layer_depends_on_the_seed_its_name_and_its_own_mask_alone(kind):
+    model = MODELS[kind].make()
+    masks = masks_for(model)
+    whole = eoi(model, masks, align="mask", core=0.5, depthwise="shift", generator=seeded())
+    for name in masks:
+        alone = eoi(model, {name: masks[name]}, align="mask", core=0.5, depthwise="shift", generator=seeded())
+        assert torch.equal(alone[name], whole[name])
+    other = eoi(model, masks, align="mask", core=0.5, depthwise="shift", generator=seeded(1))
+    assert any(not torch.equal(other[name], whole[name]) for name in masks)
+
+
+def test_fused_parts_keep_the_counts_that_the_mask_gives_them_but_for_their_floors():
+    attention = nn.MultiheadAttention(8, 2).double()
+    mask = torch.zeros(24, 8, dtype=torch.bool)
+    mask[:8, :5] = mask[8:16, :2] = True  # 40 for the queries, 16 for the keys, none for the values
+    result = eoi(attention, {"in_proj_weight": mask}, align="mask", generator=seeded())["in_proj_weight"]
+    # The values' floor, 8, comes from the others in proportion to what they have above theirs: 32 and 8.
+    assert [int(part.sum()) for part in result.chunk(3)] == [34, 14, 8]
+    assert all(orthogonality_score(part) < 1e-12 for part in attention.in_proj_weight.detach().chunk(3))
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "er", "erk"])
+@everywhere
+def test_with_random_masks_alignment_changes_no_bit(kind, distribution):
+    tiny, states = MODELS[kind], []
+    for options in ({}, {"align": "mask"}):
+        model = tiny.make()
+        orthosparse.sparsify(model, 0.4, distribution=distribution, generator=seeded(), **options)
+        states.append(model.state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("distribution", ["snip", "grasp", "magnitude"])
+def test_the_report_says_how_much_of_a_saliency_mask_was_kept(distribution):
+    tiny, found = MODELS["mlp"], []
+    for options in ({"scheme": "base"}, {"align": "mask"}, {}):
+        report = orthosparse.sparsify(
+            tiny.make(), 0.4, distribution=distribution, batch=tiny.batch(), generator=seeded(), **options
+        )
+        found.append(sum(row.overlap for row in report.rows) / len(report.rows))
+    assert found[0] > found[1] > found[2]
+    assert "overlap" in str(report).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"align": "scores"}, "align: expected one of mask, none; got 'scores'"),
+        ({"tap": "mask"}, 'tap: "mask" expects align="mask"'),
+        ({"core": 2.0}, r"core: expected a number in \[0, 1\]; got 2.0"),
+        ({"core": 0.5, "center_density": 0.5}, "core: expected None beside center_density; got 0.5 and 0.5"),
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused_before_any_weight_is_touched(options, message):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Conv2d(4, 4, 3))
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    with pytest.raises(ValueError, match=message):
+        eoi(model, masks_for(model), **options)
+    assert all(torch.equal(*pair) for pair in zip(before, model.parameters(), strict=True))
