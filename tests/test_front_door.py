@@ -157,7 +157,7 @@ class TestFloors:
         ({"density": float("nan")}, ValueError, "density: expected"),
         ({"density": True}, TypeError, "density: expected"),
         ({"distribution": "ekr"}, ValueError, "distribution: expected one of dense_ends, er, erk, grasp"),
-        ({"scheme": "eio"}, ValueError, "scheme: expected one of ai, base, eoi, sao; got 'eio'"),
+        ({"scheme": "eio"}, ValueError, "scheme: expected one of ai, base, eoi, sao, scaled; got 'eio'"),
         ({"floor": "up"}, ValueError, "floor: expected one of error, minimal, partial, raise; got 'up'"),
         ({"exclude": ["haed"]}, ValueError, "exclude: expected names of modules; 'haed'"),
         ({"exclude": [nn.Linear]}, ValueError, "model: expected at least one layer to sparsify; found none"),
@@ -187,7 +187,7 @@ def test_bad_input_is_named_and_the_model_is_unchanged(wrong, error, message):
     assert not orthosparse.masks_of(model)
 
 
-@pytest.mark.parametrize("scheme", ["ai", "base", "eoi", "sao"])
+@pytest.mark.parametrize("scheme", ["ai", "base", "eoi", "sao", "scaled"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("scale", ["gain", "bias_std"])
 def test_scales_that_a_dtype_does_not_hold_are_refused_before_anything_changes(scheme, dtype, scale):
@@ -202,7 +202,7 @@ def test_scales_that_a_dtype_does_not_hold_are_refused_before_anything_changes(s
     assert_same(before, state_of(model))
 
 
-@pytest.mark.parametrize("scheme", ["base", "eoi", "sao"])
+@pytest.mark.parametrize("scheme", ["base", "eoi", "sao", "scaled"])
 def test_the_largest_scales_that_are_taken_give_finite_parameters(scheme):
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     largest = torch.finfo(torch.float32).max
@@ -226,7 +226,7 @@ BAD_WEIGHTS = {
 
 
 @pytest.mark.filterwarnings("ignore:Complex modules are a new feature:UserWarning")
-@pytest.mark.parametrize("scheme", ["ai", "base", "eoi", "sao"])
+@pytest.mark.parametrize("scheme", ["ai", "base", "eoi", "sao", "scaled"])
 @pytest.mark.parametrize("case", BAD_WEIGHTS)
 def test_weights_that_no_scheme_fills_are_refused_by_layer_before_anything_changes(case, scheme):
     change, error, message = BAD_WEIGHTS[case]
@@ -244,7 +244,7 @@ def test_weights_that_no_scheme_fills_are_refused_by_layer_before_anything_chang
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors:UserWarning")
-@pytest.mark.parametrize("scheme", ["ai", "base", "eoi", "sao"])
+@pytest.mark.parametrize("scheme", ["ai", "base", "eoi", "sao", "scaled"])
 def test_a_layer_without_entries_is_left_out_by_every_scheme_and_told(scheme):
     model = nn.Sequential(nn.Linear(0, 8), nn.Linear(8, 8))
     report = orthosparse.sparsify(model, 0.5, scheme=scheme)

@@ -94,7 +94,7 @@ def test_the_tables_hold_the_names_of_the_paper():
     assert set(orthosparse.DISTRIBUTIONS) == {
         "uniform", "er", "erk", "dense_ends", "snip", "snip_iterative", "grasp", "synflow", "magnitude",
     }  # fmt: skip
-    assert set(orthosparse.SCHEMES) == {"base", "ai", "eoi", "sao"}
+    assert set(orthosparse.SCHEMES) == {"base", "ai", "eoi", "sao", "scaled"}
 
 
 def test_sparsify_has_the_arguments_of_the_contract():

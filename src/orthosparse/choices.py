@@ -11,7 +11,7 @@ DistributionName: TypeAlias = Literal[
 ]
 FloorName: TypeAlias = Literal["raise", "partial", "minimal", "error"]
 GrowthName: TypeAlias = Literal["gradient", "random", "momentum"]
-SchemeName: TypeAlias = Literal["ai", "base", "eoi", "sao"]
+SchemeName: TypeAlias = Literal["ai", "base", "eoi", "sao", "scaled"]
 StartName: TypeAlias = Literal["identity", "permuted"]
 StopName: TypeAlias = Literal["exact", "closest", "first"]
 StructureName: TypeAlias = Literal["entries", "block:16", "block:32", "block:64", "block:128"]

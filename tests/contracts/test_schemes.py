@@ -19,8 +19,10 @@ OWN = {  # options under which a scheme serves any shape, quickly
     "base": {},
     "eoi": {"depthwise": "shift"},
     "sao": {"degree": "nearest"},
+    "scaled": {},
 }
 ORTHOGONAL = ("eoi", "sao")
+FROM_WEIGHTS = ("ai", "base")  # no weight is drawn
 everywhere = pytest.mark.parametrize("kind", MODELS)
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 
@@ -161,7 +163,7 @@ def test_another_seed_or_none_gives_other_draws(scheme, kind):
         model = MODELS[kind].make()
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         SCHEMES[scheme](model, masks_for(model), bias_std=0.1, generator=generator, **OWN.get(scheme, {}))
-        drawn.append(weights_of(model) if scheme in ORTHOGONAL else biases_of(model))
+        drawn.append(biases_of(model) if scheme in FROM_WEIGHTS else weights_of(model))
     assert not any(same(drawn[i], drawn[j]) for i in range(4) for j in range(i))
 
 
@@ -211,7 +213,7 @@ def test_every_dtype_gets_the_float64_draw_cast_once(scheme, kind, dtype):
 
 @everywhere
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("scheme", ["base", "ai"])
+@pytest.mark.parametrize("scheme", FROM_WEIGHTS)
 def test_schemes_that_start_from_the_weights_keep_their_dtype(scheme, kind, dtype):
     model = MODELS[kind].make().to(dtype)
     masks, before = masks_for(model), weights_of(model)

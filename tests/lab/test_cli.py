@@ -223,7 +223,7 @@ def _completed(line):
         ("orthosparse train --mod", ["--model", "--model-option"]),
         ("orthosparse train --model resnet3", ["resnet32"]),
         ("orthosparse train --distribution snip", ["snip", "snip_iterative"]),
-        ("orthosparse inspect mlp --scheme ", ["ai", "base", "eoi", "sao"]),
+        ("orthosparse inspect mlp --scheme ", ["ai", "base", "eoi", "sao", "scaled"]),
         ("orthosparse data cifar", ["cifar10", "cifar100"]),
     ],
 )

@@ -7,7 +7,7 @@ from orthosparse.layers import find_layers
 from orthosparse.masks import draw
 from orthosparse.schemes import SCHEMES, _fill
 
-OWN = {"ai": {"iterations": 20}, "base": {}, "eoi": {"depthwise": "center"}, "sao": {"degree": "nearest"}}
+OWN = {"ai": {"iterations": 20}, "base": {}, "eoi": {"depthwise": "center"}, "sao": {"degree": "nearest"}, "scaled": {}}
 
 
 def tiny(generator):

@@ -17,16 +17,18 @@ from orthosparse.schemes.ai import ai
 from orthosparse.schemes.base import base
 from orthosparse.schemes.eoi import eoi, eoi_floor
 from orthosparse.schemes.sao import sao
+from orthosparse.schemes.scaled import scaled
 
 SCHEMES: dict[str, Callable[..., Masks]] = {
     "ai": ai,
     "base": base,
     "eoi": eoi,
     "sao": sao,
+    "scaled": scaled,
 }
 
 # The fewest entries that a scheme needs in a layer, called as ``floor(layer, **own)``; a scheme without an entry takes
 # any number.
 SCHEME_FLOORS: dict[str, Callable[..., int]] = {"eoi": eoi_floor}
 
-__all__ = ["SCHEMES", "SCHEME_FLOORS", "ai", "base", "eoi", "sao"]
+__all__ = ["SCHEMES", "SCHEME_FLOORS", "ai", "base", "eoi", "sao", "scaled"]

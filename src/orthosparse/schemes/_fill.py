@@ -13,7 +13,7 @@ from orthosparse.parametrized import leaf
 from orthosparse.randomness import derive
 from orthosparse.sharding import full_tensor, is_sharded, write_
 
-_FARTHEST_DRAW = 9  # deviations: torch's normal numbers come from uniform ones of 53 bits, sqrt(2 * 53 ln 2) < 9
+FARTHEST_DRAW = 9  # deviations: torch's normal numbers come from uniform ones of 53 bits, sqrt(2 * 53 ln 2) < 9
 
 
 def match_layers(model: nn.Module, masks: Masks, layers: Mapping[str, Layer] | None) -> dict[str, Layer]:
@@ -66,7 +66,7 @@ def check_scales(layers: Mapping[str, Layer], gain: float, bias_std: float) -> t
     for layer in layers.values():
         check_gain(gain, torch.finfo(layer.parameter().dtype).max)
         for name in layer.biases:
-            limit = torch.finfo(leaf(layer.module, name).dtype).max / _FARTHEST_DRAW
+            limit = torch.finfo(leaf(layer.module, name).dtype).max / FARTHEST_DRAW
             if bias_std > limit:
                 raise ValueError(f"bias_std: expected at most {limit:.3g} for {layer.name!r}; got {bias_std!r}")
     return gain, bias_std

@@ -13,7 +13,8 @@ COLOURS: dict[str, tuple[str, str]] = {
     "ai": ("#b9860b", "#e3b341"),
     "eoi": ("#1f63c6", "#6ea8fe"),
     "sao": ("#0f7d62", "#4cc3a2"),
+    "scaled": ("#8b4fb8", "#c69af0"),
 }
 
 # What the starts are called wherever a reader meets them.
-LABELS = {"dense": "dense", "base": "base", "ai": "AI", "eoi": "EOI", "sao": "SAO"}
+LABELS = {"dense": "dense", "base": "base", "ai": "AI", "eoi": "EOI", "sao": "SAO", "scaled": "scaled"}
