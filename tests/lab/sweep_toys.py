@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.sweep.engines import ENGINES
-from orthosparse.lab.sweep.pairs import Pair
+from orthosparse.lab.sweep.pairs import Pair, Task
 from orthosparse.lab.sweep.runner import run
 from orthosparse.lab.sweep.store import Store
 
@@ -44,17 +44,21 @@ class Toy(Experiment):
         return {"value": seed * len(self.name), "curves": {"steps": [0.0, 1 / 3]}}
 
 
-def perform(pair, progress, root=None):
-    """A row without provenance, which would import the whole lab."""
-    metrics = pair.experiment.run(pair.seed, root=root, progress=progress)
-    curves = metrics.pop("curves")
-    return row_of(pair, metrics=metrics, curves=curves)
+def perform(task, progress, root=None):
+    """Rows without provenance, which would import the whole lab."""
+    rows = []
+    for pair in task.pairs:
+        metrics = pair.experiment.run(pair.seed, root=root, progress=progress)
+        curves = metrics.pop("curves")
+        rows.append(row_of(pair, metrics=metrics, curves=curves))
+    return rows
 
 
-def save_when_told(pair, progress):
+def save_when_told(task, progress):
     """Work without end, as a training does: told to stop, it ends its step, saves, and stops."""
     from orthosparse.lab.signals import Interrupt
 
+    (pair,) = task.pairs
     folder, interrupt = Path(pair.experiment.log).parent, Interrupt()
     interrupt.install()
     (folder / f"{pair.experiment.name}.begun").touch()
@@ -69,6 +73,23 @@ def row_of(pair, **changes):
     row = {"key": pair.experiment.key(), "seed": pair.seed, "kind": pair.experiment.kind}
     row |= {"fields": pair.experiment.described(), "metrics": {}, "curves": {}, "commit": None, "versions": {}}
     return row | {"device": "cpu", "wall_s": 0.5, "time": "2026-01-01T00:00:00+00:00"} | changes
+
+
+def task_of(*pairs):
+    return Task(pairs, pairs)
+
+
+def outcomes_of(engine, pairs):
+    """Drive an engine as the runner does, and yield outcomes as they come."""
+    tasks = (task_of(pair) for pair in pairs)
+    with engine as running:
+        while True:
+            while running.has_room and (task := next(tasks, None)) is not None:
+                running.start(task)
+            if not running.running:
+                return
+            for _, outcomes in running.wait():
+                yield from outcomes
 
 
 class Toys:

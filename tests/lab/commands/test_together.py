@@ -4,7 +4,8 @@ import pytest
 
 from orthosparse.lab import cli
 from orthosparse.lab.experiments import experiment_of
-from orthosparse.lab.sweep.pairs import Pair, perform
+from orthosparse.lab.sweep.pairs import Pair
+from orthosparse.lab.sweep.perform import perform_pair
 from orthosparse.lab.sweep.store import Store
 
 SMALL = "--data digits --depth 8 --width 16 --density 0.3 --epochs 1 --lr 0.05 --batch 100 --device cpu"
@@ -52,7 +53,7 @@ def test_the_row_of_a_member_is_that_of_a_run_alone(tmp_path):
     assert _together(tmp_path / "together", "--start", "erk/eoi", "--start", "dense", "--precision", "fp64") == 0
     row = _rows(tmp_path / "together")["eoi", 0.3, None, 1]
     assert row["curves"]["test_accuracy"] == [pytest.approx(row["metrics"]["test_accuracy"], abs=1e-6)]
-    alone = perform(Pair(experiment_of(row["key"]), 1), device="cpu")
+    alone = perform_pair(Pair(experiment_of(row["key"]), 1), device="cpu")
     assert alone["metrics"]["test_loss"] == pytest.approx(row["metrics"]["test_loss"], rel=1e-9)
 
 

@@ -9,7 +9,8 @@ import pytest
 from orthosparse.lab import cli
 from orthosparse.lab.experiments import Training, experiment_of
 from orthosparse.lab.files import locked
-from orthosparse.lab.sweep.pairs import Pair, perform
+from orthosparse.lab.sweep.pairs import Pair
+from orthosparse.lab.sweep.perform import perform_pair
 from orthosparse.lab.sweep.store import Store
 
 SMALL = "--model mlp --data digits --activation tanh --density 0.3 --scheme base --epochs 1 --batch 64 --lr 0.1"
@@ -90,7 +91,7 @@ def test_with_json_stdout_holds_the_row_alone(tmp_path, capsys):
 def test_the_row_of_a_sweep_and_of_the_command_is_one(tmp_path, capsys):
     assert _train(tmp_path / "run", "--quiet") == 0
     (row,) = Store(tmp_path / "run" / "results.sqlite").rows()
-    swept = perform(Pair(experiment_of(row["key"]), 1), device="cpu")
+    swept = perform_pair(Pair(experiment_of(row["key"]), 1), device="cpu")
     assert row.keys() == swept.keys()
     assert row["metrics"].keys() == swept["metrics"].keys()
     for name in ("test_accuracy", "test_loss", "density", "parameters"):

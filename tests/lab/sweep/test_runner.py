@@ -1,5 +1,3 @@
-import itertools
-import json
 import os
 import signal
 import subprocess
@@ -7,15 +5,18 @@ import sys
 import threading
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 import sweep_toys
 
-from orthosparse.lab.experiments import MaskPicture
+from orthosparse.lab.experiments import MaskPicture, Training
+from orthosparse.lab.sweep.budget import Budget, Estimates
 from orthosparse.lab.sweep.engines import ENGINES
-from orthosparse.lab.sweep.pairs import Pair
-from orthosparse.lab.sweep.runner import Budget, Display, Estimates, ordered, run, seconds_of
+from orthosparse.lab.sweep.pairs import Pair, Task
+from orthosparse.lab.sweep.perform import perform
+from orthosparse.lab.sweep.runner import run
 from orthosparse.lab.sweep.store import Owner, Store
 
 LOCAL = ENGINES["local"]
@@ -41,30 +42,6 @@ def names_of(store):
     return sorted((row["fields"]["name"], row["seed"]) for row in store.rows())
 
 
-def test_one_seed_of_every_experiment_comes_before_the_second(toys):
-    pairs = [toys.pair(name, seed) for name in "abc" for seed in (1, 2)]
-    assert [str(pair.experiment.name) + str(pair.seed) for pair in ordered(pairs, set())] == [
-        "a1",
-        "b1",
-        "c1",
-        "a2",
-        "b2",
-        "c2",
-    ]
-
-
-def test_an_experiment_that_has_rows_waits_for_those_that_have_none(toys):
-    pairs = [toys.pair(name, seed) for name in "ab" for seed in (1, 2, 3)]
-    have = {toys.pair("a", 2).name, toys.pair("a", 7).name}
-    assert [(pair.experiment.name, pair.seed) for pair in ordered(pairs, have)] == [
-        ("b", 1),
-        ("b", 2),
-        ("a", 1),
-        ("b", 3),
-        ("a", 3),
-    ]
-
-
 def test_every_pair_gets_one_row_and_no_pair_with_a_row_runs_again(store, toys):
     pairs = toys.pairs("ab", (1, 2))
     first = sweep([*pairs, pairs[0]], store)
@@ -86,7 +63,7 @@ def test_a_pair_that_fails_costs_no_other_and_is_tried_again_next_time(store, to
 
 
 def test_an_interrupt_gives_the_claims_back(store, toys):
-    def interrupted(pair, progress):
+    def interrupted(task, progress):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -170,13 +147,6 @@ def test_a_long_pair_keeps_its_claim_by_heartbeats(store, toys):
     assert tried == [False]
 
 
-def test_a_time_is_read_in_hours_minutes_and_seconds():
-    assert seconds_of("2h5m1s") == 7501
-    for wrong in ("", "25", "m", "5m2h", "-5m", "0m", "1.5h", "soon"):
-        with pytest.raises(ValueError, match="budget: expected a time like 25m"):
-            seconds_of(wrong)
-
-
 def test_pairs_that_cannot_end_in_time_are_not_started_and_shorter_ones_are(store, toys):
     pairs = [toys.pair("long", seconds=1000.0), toys.pair("short"), toys.pair("longer", seconds=2000.0)]
     summary = sweep(pairs, store, budget=Budget(60.0, Estimates()))
@@ -201,108 +171,206 @@ def test_a_budget_that_is_over_ends_the_waiting_too(store, toys):
     assert [pair.experiment.name for pair in summary.postponed] == ["a"]
 
 
-def test_estimates_follow_the_same_experiment_then_its_kind_then_its_own_cost(toys):
+def training(seed=1, epochs=1, **fields):
+    shape = {"model_options": {"depth": 6, "width": 16}, "epochs": epochs}
+    return Pair(Training("mlp1000", "digits", **shape, **fields), seed)
+
+
+PAIRS = [
+    training(density=0.5),
+    training(density=0.5, scheme="base", distribution="uniform"),
+    training(),
+    training(density=0.5, seed=2),
+]
+
+
+def sweep_stacks(pairs, store, *, most=9, engine=LOCAL, **options):
+    """Sweep, and return the summary and the pairs of each stack."""
+    stacks = []
+
+    def counted(task, progress):
+        stacks.extend([list(task.pairs)] * task.stacked)
+        return perform(task, progress, runs=store.runs, device="cpu")
+
+    summary = run(pairs, store, engine, perform=counted, together=most, poll=0.02, **options)
+    return summary, stacks
+
+
+def row_alone(pair):
+    (row,) = perform(Task((pair,), (pair,)), device="cpu")
+    return row
+
+
+def timeless(row):
+    metrics = {name: value for name, value in row["metrics"].items() if "seconds" not in name and name != "together"}
+    curves = {name: curve for name, curve in row["curves"].items() if name not in ("seconds", "test_accuracy")}
+    return {**row, "metrics": metrics, "curves": curves, "wall_s": 0, "time": ""}
+
+
+def close(one, two):
+    """Rows of one experiment, trained in float32 in two ways."""
+    one, two = timeless(one), timeless(two)
+    assert one.pop("metrics") == pytest.approx(two.pop("metrics"), rel=1e-3)
+    mine, theirs = one.pop("curves"), two.pop("curves")
+    assert mine.keys() == theirs.keys()
+    for name, curve in theirs.items():
+        assert mine[name] == pytest.approx(curve, rel=1e-3)
+    assert one == two
+
+
+def test_pairs_that_ran_together_have_the_rows_that_they_have_alone(store):
+    summary, stacks = sweep_stacks([*PAIRS, Pair(MaskPicture("eoi", 8, 0.25), 1)], store)
+    assert (len(summary.done), summary.failed, len(stacks)) == (5, [], 1)
+    rows = {(row["key"], row["seed"]): row for row in store.rows()}
+    for pair in PAIRS:
+        row = rows[pair.name]
+        assert row["metrics"]["together"] == 4
+        assert row["curves"]["test_accuracy"][-1] == pytest.approx(row["metrics"]["test_accuracy"], rel=1e-5)
+        close(row, row_alone(pair))
+    assert not list(store.runs.glob("together-*"))
+    again, stacks = sweep_stacks(PAIRS, store)
+    assert (again.had, again.done, stacks) == (4, [], [])
+
+
+def test_a_member_that_diverges_has_a_row_that_says_so(store):
+    # Weights so large that the loss is not finite at once.
+    wild = training(gain=1e30, activation="linear")
+    summary, stacks = sweep_stacks([wild, training(activation="linear")], store)
+    assert (len(summary.done), len(stacks)) == (2, 1)
+    (row,) = store.rows(keys=[wild.experiment.key()])
+    alone = row_alone(wild)
+    assert row["metrics"].pop("warnings") == alone["metrics"].pop("warnings")
+    close(row, alone)
+    assert row["metrics"]["diverged"] is True
+
+
+def test_a_member_without_a_start_fails_alone(store):
+    summary, _ = sweep_stacks([training(density=0.0001), *PAIRS[:2]], store)
+    assert len(summary.done) == 2
+    (failed,) = summary.failed
+    assert "density: expected at least" in failed.error
+    assert [row["metrics"]["together"] for row in store.rows()] == [2, 2]  # it had no part in their time
+
+
+def test_a_stack_that_fails_as_a_whole_keeps_its_folder(store):
+    def broken(task, progress):
+        (store.runs / "kept").mkdir(parents=True)
+        raise MemoryError("no room")
+
+    summary = run(PAIRS, store, LOCAL, perform=broken, together=9, poll=0.02)
+    assert {outcome.error for outcome in summary.failed} == {"MemoryError: no room"}
+    assert len(summary.failed) == 4
+    assert len(list(store.runs.glob("together-*/members.json"))) == 1
+
+
+def test_what_another_runner_holds_is_left_to_it(store):
+    other = Owner("another-machine", 1, "a")
+    assert store.claim(*PAIRS[1].name, other)
+    summary, stacks = sweep_stacks(PAIRS, store, expiry=1.0)
+    assert len(summary.done) == 4
+    assert [len(members) for members in stacks] == [3, 1]  # the fourth once its claim was void
+
+
+def test_a_stack_that_was_begun_waits_for_all_of_its_pairs(store, monkeypatch):
+    def stopped(task, progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(PAIRS, store, LOCAL, perform=stopped, together=9)
+    assert store.claim(*PAIRS[3].name, Owner("another-machine", 1, "a"))
+    summary, stacks = sweep_stacks(PAIRS, store, expiry=1.0)
+    assert (len(summary.done), [set(members) for members in stacks]) == (4, [set(PAIRS)])
+
+
+def test_stacks_train_in_processes_too(store):
+    work = partial(perform, runs=store.runs, device="cpu")
+    summary = run(PAIRS, store, partial(LOCAL, jobs=2), perform=work, together=2)
+    assert (len(summary.done), summary.failed) == (4, [])
+    rows = {(row["key"], row["seed"]): row for row in store.rows()}
+    assert [rows[pair.name]["metrics"]["together"] for pair in PAIRS] == [2] * 4
+    close(rows[PAIRS[0].name], row_alone(PAIRS[0]))
+
+
+def test_a_stack_that_cannot_end_in_time_is_not_started(store):
+    summary, stacks = sweep_stacks(PAIRS, store, budget=Budget(0.5, Estimates()))
+    assert (summary.done, stacks, len(summary.postponed)) == ([], [], 4)
+
+
+def known(seconds):
+    """Estimates of runs alone, of all the pairs."""
     estimates = Estimates()
-    known, other = toys.pair("known", seconds=10.0).experiment, toys.pair("other", seconds=4.0).experiment
-    assert estimates.seconds(other) == 4.0
-    estimates.add(known, 30.0)
-    estimates.add(known, 50.0)
-    assert estimates.seconds(known) == 40.0
-    assert estimates.seconds(other) == pytest.approx(4.0 * 80.0 / 20.0)
-    assert estimates.seconds(MaskPicture("eoi")) == MaskPicture("eoi").cost()
+    for pair in PAIRS:
+        estimates.add(pair.experiment, seconds)
+    return estimates
 
 
-def picture(**changes):
-    """A row of a picture of SAO's mask, made here in 8 s."""
-    return sweep_toys.row_of(Pair(MaskPicture("sao"), 1), device="here", wall_s=8.0) | changes
+def test_of_pairs_that_would_run_as_one_as_many_are_started_as_can_end_in_time(store):
+    summary, stacks = sweep_stacks(PAIRS, store, budget=Budget(250.0, known(100.0)))
+    assert stacks == [PAIRS[:2], PAIRS[2:]]  # those two took no time at all, so that it is there for the others
+    assert (len(summary.done), summary.postponed) == (4, [])
 
 
-def test_estimates_learn_from_rows_of_the_same_device_alone():
+def test_a_stack_that_was_begun_and_cannot_end_in_time_is_left_whole_and_not_waited_for(store):
+    def stopped(task, progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(PAIRS, store, LOCAL, perform=stopped, together=9)
+    summary, stacks = sweep_stacks(PAIRS, store, budget=Budget(250.0, known(100.0)))
+    assert (summary.done, stacks, len(summary.postponed)) == ([], [], 4)
+
+
+def test_a_sweep_learns_the_share_of_each_pair_of_a_stack(store):
     estimates = Estimates()
-    estimates.learn([picture(), picture(device="elsewhere", wall_s=900.0)], "here")
-    assert estimates.seconds(MaskPicture("sao")) == 8.0
+    sweep_stacks(PAIRS, store, budget=Budget(600.0, estimates))
+    (wall,) = {row["wall_s"] for row in store.rows()}
+    assert estimates.seconds(*(pair.experiment for pair in PAIRS)) == pytest.approx(wall)
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        {"kind": "unheard of"},
-        {"kind": "mask_picture", "later": 1, "scheme": "sao"},
-        {"kind": "mask_picture", "scheme": "unheard of"},
-        {"kind": "mask_picture"},
-        {"epochs": "many", "data": "mnist", "kind": "training", "model": "mlp"},
-    ],
-)
-def test_rows_that_only_another_version_can_read_tell_nothing_of_times(key):
-    text = json.dumps(key, sort_keys=True, separators=(",", ":"))
-    estimates = Estimates()
-    estimates.learn([picture(key=text, kind=key["kind"], fields=key, wall_s=900.0), picture(key="not json")], "here")
-    assert estimates.seconds(MaskPicture("sao")) == MaskPicture("sao").cost()
+STACKS = """
+import sys
+from functools import partial
+import torch
+from orthosparse.lab.sweep.engines import ENGINES
+from orthosparse.lab.sweep.perform import perform
+from orthosparse.lab.sweep.runner import run
+from orthosparse.lab.sweep.store import Store
+from orthosparse.lab.training.ensemble import run as running
+torch.set_num_threads(1)
+saving = running.Saving
+running.Saving = lambda folder, settings, every, seconds: saving(folder, settings, every=5, seconds=seconds)
+sys.path.insert(0, sys.argv[1])
+from test_runner import longer
+store = Store(sys.argv[2])
+run(longer(), store, ENGINES["local"], perform=partial(perform, runs=store.runs, device="cpu"), together=9)
+"""
 
 
-def test_pairs_that_ran_as_one_have_a_share_of_the_time_each(toys):
-    estimates = Estimates()
-    one, two = toys.pair("one", seconds=10.0).experiment, toys.pair("two", seconds=20.0).experiment
-    estimates.add(one, 60.0, together=12)
-    assert (estimates.seconds(one), estimates.seconds(two)) == (5.0, 10.0)
-    assert estimates.seconds(one, two, two) == 25.0
+def longer():
+    return [training(seed=pair.seed, epochs=12, **_own(pair)) for pair in PAIRS]
 
 
-def test_what_ran_alone_tells_of_runs_alone_and_what_ran_as_one_of_runs_as_one(toys):
-    estimates = Estimates()
-    known, other = toys.pair("known", seconds=10.0).experiment, toys.pair("other", seconds=1.0).experiment
-    estimates.add(known, 30.0)
-    assert estimates.seconds(known, other) == 33.0  # nothing better is known
-    estimates.add(known, 40.0, together=4)
-    assert (estimates.seconds(known), estimates.seconds(known, known)) == (30.0, 20.0)
-    assert (estimates.seconds(other), estimates.seconds(other, other)) == (3.0, 2.0)
+def _own(pair):
+    names = ("density", "scheme", "distribution")
+    return {name: value for name, value in pair.experiment.given().items() if name in names}
 
 
-def test_estimates_learn_shares_from_rows_of_pairs_that_ran_as_one():
-    estimates = Estimates()
-    estimates.learn([picture(wall_s=96.0, metrics={"together": 12})], "here")
-    assert estimates.seconds(MaskPicture("sao")) == 8.0
-
-
-def test_a_sweep_in_a_log_is_a_line_for_each_pair_and_each_error_once(store, toys):
-    import io
-
-    from rich.console import Console
-
-    text = io.StringIO()
-    pairs = [toys.pair("a"), toys.pair("b", error="no luck"), toys.pair("c", error="no luck")]
-    with Display(Console(file=text, width=200)) as display:
-        sweep(pairs, store, display=display)
-    lines = text.getvalue().splitlines()
-    assert len(lines) == 2
-    assert "seed 1: 0.5 s" in lines[0]
-    assert lines[1].endswith("ValueError: no luck")
-
-
-def test_in_a_log_what_runs_long_says_how_far_it_is(store, toys, monkeypatch):
-    import io
-
-    from rich.console import Console
-
-    from orthosparse.lab import paced
-
-    clock = itertools.count(0, 61)
-    monkeypatch.setattr(paced, "monotonic", lambda: float(next(clock)))
-    text = io.StringIO()
-    with Display(Console(file=text, width=200)) as display:
-        sweep([toys.pair("a", seconds=1.2)], store, display=display)
-    *running, ended = text.getvalue().splitlines()
-    assert any("seed 1: 25 %, step 1" in line for line in running)
-    assert ended.endswith(" s")
-
-
-def test_on_a_terminal_every_running_pair_has_a_line(store, toys):
-    import io
-
-    from rich.console import Console
-
-    text = io.StringIO()
-    with Display(Console(file=text, width=200, force_terminal=True)) as display:
-        sweep([toys.pair("a", seconds=1.2)], store, display=display)
-    assert "step 3" in text.getvalue()
-    assert "1/1" in text.getvalue()
+def test_a_killed_sweep_goes_on_with_the_checkpoint_of_its_stack(store, toys):
+    command = [sys.executable, "-c", STACKS, str(Path(__file__).parent), str(store.path)]
+    with subprocess.Popen(command) as runner:
+        end = time.monotonic() + 120
+        while not list(store.runs.glob("together-*/checkpoint-*.json")):
+            assert time.monotonic() < end, "no checkpoint"
+            assert runner.poll() is None, "it ended"
+            time.sleep(0.02)
+        os.kill(runner.pid, signal.SIGKILL)
+    (folder,) = store.runs.glob("together-*")
+    saved = max(folder.glob("checkpoint-*.json")).name
+    assert store.rows() == []
+    pairs = longer()
+    summary, stacks = sweep_stacks(pairs, store)
+    assert (len(summary.done), len(stacks)) == (4, 1)
+    assert int(saved.split("-")[1].split(".")[0]) >= 5
+    rows = {(row["key"], row["seed"]): row for row in store.rows()}
+    assert all(row["metrics"]["resumed_seconds"] > 0 for row in rows.values())
+    close(rows[pairs[2].name], row_alone(pairs[2]))

@@ -49,8 +49,8 @@ def only_those(pairs: list[Any], filters: list[str]) -> list[Any]:
 
 def budget_of(text: str, store: Any, device: str) -> Any:
     """Return the budget that a text like ``25m`` names, with what the rows of this device tell of times."""
-    from orthosparse.lab.sweep.pairs import origin
-    from orthosparse.lab.sweep.runner import Budget, Estimates, seconds_of
+    from orthosparse.lab.sweep.budget import Budget, Estimates, seconds_of
+    from orthosparse.lab.sweep.perform import origin
 
     seconds, estimates = seconds_of(text), Estimates()
     estimates.learn(store.rows(), origin(device)["device"])

@@ -127,9 +127,9 @@ def run(
 
     from orthosparse.lab.experiments import resolved
     from orthosparse.lab.paper import ITEMS
+    from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.engines import ENGINES
-    from orthosparse.lab.sweep.pairs import perform, perform_together
-    from orthosparse.lab.sweep.runner import Display, Together
+    from orthosparse.lab.sweep.perform import perform
     from orthosparse.lab.sweep.runner import run as sweep
     from orthosparse.lab.sweep.store import Store
     from orthosparse.registry import lookup
@@ -139,8 +139,6 @@ def run(
     asked = None if seeds is None else whole_numbers(seeds)
     if precision is not None:
         lookup(dict.fromkeys(names_of("precision")), precision, "precision")
-    if together is not None and (engine != "local" or (jobs or 1) > 1):
-        raise ValueError("together: expected --engine local and one job, as the networks share one process")
     if engine == "local":
         resolved(device)
     own = {"epochs": epochs, "precision": precision}
@@ -149,11 +147,10 @@ def run(
     check_changes(pairs, **own)
     kept = Store(store)
     places: dict[str, Any] = {"root": root.expanduser().absolute(), "runs": kept.runs.absolute(), "device": device}
-    bundles = None if together is None else Together(together, partial(perform_together, **places))
     time = None if budget is None else budget_of(budget, kept, device)
     with Display() as display:
         work = partial(perform, **places, compiled=compiled)
-        summary = sweep(pairs, kept, started, perform=work, together=bundles, budget=time, display=display)
+        summary = sweep(pairs, kept, started, perform=work, together=together, budget=time, display=display)
     conclude(summary, kept, json=json)
 
 

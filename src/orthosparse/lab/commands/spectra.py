@@ -36,9 +36,10 @@ def spectra(
 
     from orthosparse.lab.data import load
     from orthosparse.lab.paper.singular_values import points, save_picture
+    from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.engines import ENGINES
-    from orthosparse.lab.sweep.pairs import Pair, perform
-    from orthosparse.lab.sweep.runner import Display
+    from orthosparse.lab.sweep.pairs import Pair
+    from orthosparse.lab.sweep.perform import perform
     from orthosparse.lab.sweep.runner import run as sweep
     from orthosparse.lab.sweep.store import Store
     from orthosparse.lab.threads import one_thread

@@ -53,7 +53,8 @@ def together(
       orthosparse together --root data --start erk/base,dynamic=rigl --start erk/eoi,dynamic=rigl,every=400
       orthosparse together --data digits --depth 100 --width 32 --epochs 10 --lr 0.01
     """
-    from orthosparse.lab.sweep.pairs import Pair, perform_together
+    from orthosparse.lab.sweep.pairs import Pair
+    from orthosparse.lab.sweep.perform import perform_stack
     from orthosparse.lab.sweep.store import Store
 
     shape = {name: value for name, value in {"depth": depth, "width": width}.items() if value is not None}
@@ -69,7 +70,7 @@ def together(
     rows = _kept(folder, pairs)
     if rows is None:
         with _shown(quiet=json) as report:
-            rows = perform_together(pairs, report, root=root, out=folder, device=device, resume=resume)
+            rows = perform_stack(pairs, report, root=root, out=folder, device=device, resume=resume)
     made = [row for row in rows if not isinstance(row, Exception)]
     store = Store(folder / STORE)
     for row in made:

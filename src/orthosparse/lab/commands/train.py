@@ -49,7 +49,8 @@ def train(
       orthosparse train --model timm:resnet18 --recipe resnet50 --data imagenet --root data --devices 8
     """
     from orthosparse.lab.experiments import Training
-    from orthosparse.lab.sweep.pairs import Pair, perform
+    from orthosparse.lab.sweep.pairs import Pair
+    from orthosparse.lab.sweep.perform import perform_pair
     from orthosparse.lab.sweep.store import Store
     from orthosparse.lab.training import Progress
     from orthosparse.lab.training.devices import is_first_rank, leave
@@ -65,7 +66,7 @@ def train(
     row = (
         found[0]
         if found
-        else perform(
+        else perform_pair(
             pair,
             root=root,
             out=folder,

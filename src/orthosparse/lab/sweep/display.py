@@ -1,65 +1,41 @@
-"""Shows a sweep: one bar for all pairs and one for each that is running; in a log, lines for those that end.
+"""Shows a sweep: one bar for all pairs and one for each running task; in a log, lines for those that end.
 
 In a log a line a minute says how far what is running has come.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from orthosparse.lab.paced import Paced
-from orthosparse.lab.sweep.engines import Outcome
-from orthosparse.lab.sweep.pairs import Pair
+from orthosparse.lab.sweep.pairs import Outcome, Task
 
 
-class Silent:
-    """Shows nothing; what a display can be told."""
-
-    def begin(self, total: int, done: int) -> None:
-        """Say how many pairs there are, and how many have a row."""
-
-    def start(self, pair: Pair) -> None:
-        """Say that a pair begins."""
-
-    def report(self, pair: Pair, fraction: float, words: str) -> None:
-        """Say how far a pair is."""
-
-    def end(self, outcome: Outcome) -> None:
-        """Say what came of a pair."""
-
-    def wait(self, done: int, others: int) -> None:
-        """Say how many pairs have a row by now, and how many other runners are working on."""
-
-
-class Display(Silent):
-    """One display for all pairs of a sweep, whichever engine runs them.
+class Display:
+    """One display for all tasks of a sweep, whichever engine runs them.
 
     Args:
         console: a `rich.console.Console`; None is stderr.
+        quiet: show nothing.
     """
 
-    def __init__(self, console: Any = None) -> None:
+    def __init__(self, console: Any = None, *, quiet: bool = False) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.console = console or Console(stderr=True)
-        self._all = Progress(
-            TextColumn("pairs"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-        )
+        self.console = console or Console(stderr=True, quiet=quiet)
+        counted = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        self._all = Progress(TextColumn("pairs"), *counted)
         self._each = Progress(TextColumn("  {task.description}"), BarColumn(20), TextColumn("{task.fields[words]}"))
-        self._tasks: dict[tuple[str, int], Any] = {}
-        self._sweep: Any = None
+        self._sweep = self._all.add_task("", total=0)
+        self._bars: dict[Task, Any] = {}
         self._live: Any = None
-        self._told: set[str] = set()
-        self._paced = Paced(self._line)
+        self._errors: set[str | None] = set()
+        self._minutes = Paced(self._print)
 
     def __enter__(self) -> "Display":
         from rich.console import Group
         from rich.live import Live
 
-        self._sweep = self._all.add_task("", total=0)
         if self.console.is_terminal:
             self._live = Live(Group(self._all, self._each), console=self.console, transient=True, refresh_per_second=4)
             self._live.start()
@@ -70,35 +46,36 @@ class Display(Silent):
             self._live.stop()
 
     def begin(self, total: int, done: int) -> None:
-        """Say how many pairs there are, and how many have a row."""
+        """Show how many pairs there are, and how many have a row."""
         self._all.update(self._sweep, total=total, completed=done)
 
-    def start(self, pair: Pair) -> None:
-        """Show that a pair begins."""
-        self._tasks[pair.name] = self._each.add_task(str(pair), total=1.0, words="")
+    def start(self, task: Task) -> None:
+        """Show that a task begins."""
+        self._bars[task] = self._each.add_task(str(task), total=1.0, words="")
 
-    def report(self, pair: Pair, fraction: float, words: str) -> None:
-        """Show how far a pair is."""
-        if pair.name in self._tasks:
-            self._each.update(self._tasks[pair.name], completed=fraction, words=words)
+    def report(self, task: Task, fraction: float, words: str) -> None:
+        """Show how far a task is."""
+        if task in self._bars:
+            self._each.update(self._bars[task], completed=fraction, words=words)
             if self._live is None:
-                self._paced(str(pair), fraction, words)
+                self._minutes(str(task), fraction, words)
 
-    def end(self, outcome: Outcome) -> None:
-        """Show what came of a pair; the same error is written once."""
-        if (task := self._tasks.pop(outcome.pair.name, None)) is not None:
-            self._each.remove_task(task)
-        if outcome.row is not None:
-            self._all.advance(self._sweep)
-            self._line(f"{outcome.pair}: {outcome.row['wall_s']:.1f} s")
-        elif outcome.error not in self._told:
-            self._told.add(str(outcome.error))
-            self._line(f"{outcome.pair}: {outcome.error}")
+    def end(self, task: Task, outcomes: Sequence[Outcome]) -> None:
+        """Show what came of the pairs of a task; the same error is written once."""
+        if (bar := self._bars.pop(task, None)) is not None:
+            self._each.remove_task(bar)
+        for outcome in outcomes:
+            if outcome.row is not None:
+                self._all.advance(self._sweep)
+                self._print(f"{outcome.pair}: {outcome.row['wall_s']:.1f} s")
+            elif outcome.error not in self._errors:
+                self._errors.add(outcome.error)
+                self._print(f"{outcome.pair}: {outcome.error}")
 
     def wait(self, done: int, others: int) -> None:
         """Show the rows of other runners, and that they are working on the rest."""
         words = f"waiting for {others} of another runner" if others else ""
         self._all.update(self._sweep, completed=done, description=words)
 
-    def _line(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)

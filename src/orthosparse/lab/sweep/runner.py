@@ -5,22 +5,18 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.sweep.budget import Budget, Estimates, seconds_of
-from orthosparse.lab.sweep.bundles import Bundle, Together, begin, bundled
-from orthosparse.lab.sweep.display import Display, Silent
-from orthosparse.lab.sweep.engines import Outcome, Perform
-from orthosparse.lab.sweep.pairs import Pair
+from orthosparse.lab.sweep.budget import Budget
+from orthosparse.lab.sweep.display import Display
+from orthosparse.lab.sweep.pairs import Outcome, Pair, Task
+from orthosparse.lab.sweep.perform import Perform
 from orthosparse.lab.sweep.store import EXPIRY, Owner, Store, together_of
+from orthosparse.lab.sweep.tasks import begin, ordered, stacked
 
-__all__ = ["Budget", "Display", "Estimates", "Silent", "Summary", "Together", "ordered", "run", "seconds_of"]
-
-Engine = Callable[..., Generator[Outcome, None, None]]
 _POLL = 1.0  # seconds between two looks at what other runners have done
 _log = logging.getLogger(__name__)
 
@@ -47,54 +43,44 @@ class Summary:
 def run(
     pairs: Sequence[Pair],
     store: Store,
-    engine: Engine,
+    engine: Callable[..., Any],
     *,
     perform: Perform,
-    together: Together | None = None,
+    together: int | None = None,
     budget: Budget | None = None,
-    display: Silent | None = None,
+    display: Display | None = None,
     expiry: float = EXPIRY,
     poll: float = _POLL,
 ) -> Summary:
     """Run every pair that has no row, append its row, and return what was done once all have one.
 
     Pairs that another runner holds are waited for: if it dies, they are run here. A pair that failed is tried again in
-    the next sweep. What an interrupted pair left in its folder is kept, and removed once its row is there.
+    the next sweep. What an interrupted task left in its folder is kept, and removed once its rows are there.
 
     Args:
         engine: a member of `ENGINES`, its jobs and address already given.
-        perform: ``(pair, progress) -> row``; see `pairs.perform`.
-        together: run trainings of one shape as one (with the local engine, in one process). Its rows come together; a
-            sweep that was stopped goes on with the same ones.
-        budget: pairs that are not expected to end in it are not started; of those that would run as one, as many are
-            as are expected to end in it.
+        perform: see `perform.perform`.
+        together: train so many networks of the same shape at most in one stack. Their rows come together; a sweep that
+            was stopped resumes the same stacks.
+        budget: pairs that are not expected to end in it are not started; of those that would run in one stack, as many
+            are as are expected to end in it.
         expiry: seconds after which a runner that gives no sign of life has lost its claims.
     """
-    sweep = _Sweep(list(dict.fromkeys(pairs)), store, together, budget, display or Silent(), expiry)
-    with _beating(store, sweep.owner, expiry):
+    sweep = _Sweep(list(dict.fromkeys(pairs)), store, together, budget, display or Display(quiet=True), expiry)
+    with _heartbeats(store, sweep.owner, expiry), engine(perform, report=sweep.display.report) as running:
         while sweep.left():
-            with closing(engine(sweep.claimed(), perform, report=sweep.report)) as outcomes:
-                for outcome in outcomes:
-                    sweep.keep(outcome)
+            tasks = sweep.claimed()
+            while True:
+                while running.has_room and (task := next(tasks, None)) is not None:
+                    running.start(task)
+                if not running.running:
+                    break
+                for task, outcomes in running.wait():
+                    sweep.keep(task, outcomes)
             if others := sweep.left():
-                sweep.wait(len(others))
+                sweep.display.wait(len(sweep.pairs) - len(sweep.rowless()), len(others))
                 time.sleep(poll)
     return sweep.conclude()
-
-
-def ordered(pairs: Sequence[Pair], names: Collection[tuple[str, int]]) -> list[Pair]:
-    """Return the pairs without a row (`names` are those with one): a first seed of every experiment before any second.
-
-    Within a round, in the order in which they were given.
-    """
-    rounds = Counter(key for key, _ in names)
-    missing: list[tuple[int, int, Pair]] = []
-    for index, pair in enumerate(pairs):
-        key, _ = pair.name
-        if pair.name not in names:
-            missing.append((rounds[key], index, pair))
-            rounds[key] += 1
-    return [pair for _, _, pair in sorted(missing, key=lambda entry: entry[:2])]
 
 
 class _Sweep:
@@ -104,9 +90,9 @@ class _Sweep:
         self,
         pairs: list[Pair],
         store: Store,
-        together: Together | None,
+        together: int | None,
         budget: Budget | None,
-        display: Silent,
+        display: Display,
         expiry: float,
     ) -> None:
         self.pairs, self.store, self.together, self.budget = pairs, store, together, budget
@@ -114,7 +100,6 @@ class _Sweep:
         self.owner = Owner.here()
         self.summary = Summary(had=len(pairs) - len(self.rowless()))
         self._failed: set[tuple[str, int]] = set()
-        self._bundles: dict[tuple[str, int], Bundle] = {}
         self.display.begin(len(pairs), self.summary.had)
 
     def rowless(self) -> list[Pair]:
@@ -124,91 +109,32 @@ class _Sweep:
 
     def left(self) -> list[Pair]:
         """Return the pairs that this sweep may still run, or that others are running."""
-        if self.budget is None:
-            return [pair for pair in self.rowless() if pair.name not in self._failed]
-        fitting = [unit for unit in map(self._fitting, self._units()) if unit]
-        return [pair for unit in fitting for pair in (unit.wanted if isinstance(unit, Bundle) else (unit,))]
+        return [pair for task in map(self._fitting, self._tasks()) if task for pair in task.missing]
 
-    def claimed(self) -> Iterator[Pair | Bundle]:
-        """Yield pairs, and bundles of them, that are now this runner's, each decided on when it is asked for."""
-        for unit in map(self._fitting, self._units()):
-            if unit is None:
-                continue
-            mine = self._claim_bundle(unit) if isinstance(unit, Bundle) else self._claim(unit) and unit
-            if mine:
+    def claimed(self) -> Iterator[Task]:
+        """Yield tasks that are now this runner's, each decided on when it is asked for."""
+        for task in map(self._fitting, self._tasks()):
+            if task is not None and (mine := self._claim(task)) is not None:
+                self.display.start(mine)
                 yield mine
 
-    def _units(self) -> Sequence[Pair | Bundle]:
-        names = self.store.names()
-        pairs = [pair for pair in ordered(self.pairs, names) if pair.name not in self._failed]
-        return pairs if self.together is None else bundled(pairs, names, self.together, self.store.runs)
-
-    def _fitting(self, unit: Pair | Bundle) -> Pair | Bundle | None:
-        """Return what of a unit is expected to end in time; of a bundle that was begun all or nothing."""
-        if self.budget is None:
-            return unit
-        if isinstance(unit, Pair):
-            return unit if self.budget.fits(unit.experiment) else None
-        if self.budget.fits(*_experiments(unit.pairs)):
-            return unit
-        if unit.begun:
-            return None
-        fewer: tuple[Pair, ...] = ()
-        for pair in unit.pairs:
-            fewer += (pair,) if self.budget.fits(*_experiments((*fewer, pair))) else ()
-        return replace(unit, pairs=fewer, wanted=fewer) if fewer else None
-
-    def _claim(self, pair: Pair) -> bool:
-        claimed = pair.name not in self._failed and self.store.claim(*pair.name, self.owner, expiry=self.expiry)
-        if claimed:
-            self.display.start(pair)
-        return claimed
-
-    def _claim_bundle(self, bundle: Bundle) -> Bundle | None:
-        """Return the bundle as far as it can be claimed; one that was begun as a whole or not at all."""
-        mine = tuple(pair for pair in bundle.wanted if self._claim(pair))
-        if len(mine) < len(bundle.wanted):
-            if bundle.begun:
-                for pair in mine:
-                    self.store.release(self.owner, pair.name)
-                return None
-            bundle = Bundle(mine, mine, bundle.perform)
-        if not mine:
-            return None
-        begin(bundle, self.store.runs)
-        self._bundles |= {pair.name: bundle for pair in mine}
-        return bundle
-
-    def keep(self, outcome: Outcome) -> None:
-        """Append the row of a pair, or note that it failed."""
-        pair, row = outcome.pair, outcome.row
-        if row is None:
-            self.store.release(self.owner, pair.name)
-            self._failed.add(pair.name)
-            self.summary.failed.append(outcome)
-        elif self.store.append(row):
-            self.summary.done.append(pair)
-            shutil.rmtree(self.store.runs / pair.folder, ignore_errors=True)  # on another machine it is not there
-        self._close_bundle(pair)
-        if row is not None and self.budget is not None:
-            self.budget.estimates.add(pair.experiment, row["wall_s"], together_of(row))
-        self.display.end(outcome)
-
-    def _close_bundle(self, pair: Pair) -> None:
-        """Remove the folder of a bundle once all its outcomes are kept; one without any row has failed as a whole."""
-        bundle = self._bundles.pop(pair.name, None)
-        if bundle is None or any(other.name in self._bundles for other in bundle.wanted):
-            return
-        if self.store.names() & {other.name for other in bundle.wanted}:
-            shutil.rmtree(self.store.runs / bundle.folder, ignore_errors=True)
-
-    def report(self, pair: Pair, fraction: float, words: str) -> None:
-        """Pass on how far a pair is."""
-        self.display.report(pair, fraction, words)
-
-    def wait(self, count: int) -> None:
-        """Say that other runners hold the rest."""
-        self.display.wait(len(self.pairs) - len(self.rowless()), count)
+    def keep(self, task: Task, outcomes: Sequence[Outcome]) -> None:
+        """Append the rows of a task, or note that pairs failed; without any row it keeps its folder."""
+        for outcome in outcomes:
+            pair, row = outcome.pair, outcome.row
+            if row is None:
+                self.store.release(self.owner, pair.name)
+                self._failed.add(pair.name)
+                self.summary.failed.append(outcome)
+                continue
+            if self.store.append(row):
+                self.summary.done.append(pair)
+            if self.budget is not None:
+                self.budget.estimates.add(pair.experiment, row["wall_s"], together_of(row))
+            self._remove(pair.folder)
+        if any(outcome.row for outcome in outcomes):
+            self._remove(task.folder)
+        self.display.end(task, outcomes)
 
     def conclude(self) -> Summary:
         """Return what was done."""
@@ -217,13 +143,44 @@ class _Sweep:
         self.summary.elsewhere = len(self.pairs) - len(rowless) - self.summary.had - len(self.summary.done)
         return self.summary
 
+    def _tasks(self) -> list[Task]:
+        names = self.store.names()
+        pairs = [pair for pair in ordered(self.pairs, names) if pair.name not in self._failed]
+        if self.together is None:
+            return [Task((pair,), (pair,)) for pair in pairs]
+        return stacked(pairs, names, self.together, self.store.runs)
 
-def _experiments(pairs: Sequence[Pair]) -> list[Experiment]:
-    return [pair.experiment for pair in pairs]
+    def _fitting(self, task: Task) -> Task | None:
+        """Return what of a task is expected to end in time; of one that was begun all or nothing."""
+        if self.budget is None or self.budget.fits(*(pair.experiment for pair in task.pairs)):
+            return task
+        fewer: tuple[Pair, ...] = ()
+        for pair in () if task.begun else task.pairs:
+            more = (*fewer, pair)
+            fewer = more if self.budget.fits(*(each.experiment for each in more)) else fewer
+        return replace(task, pairs=fewer, missing=fewer) if fewer else None
+
+    def _claim(self, task: Task) -> Task | None:
+        """Return the task as far as it can be claimed; one that was begun as a whole or not at all."""
+        mine = tuple(p for p in task.missing if self.store.claim(*p.name, self.owner, expiry=self.expiry))
+        if task.begun and len(mine) < len(task.missing):
+            for pair in mine:
+                self.store.release(self.owner, pair.name)
+            return None
+        if not mine:
+            return None
+        if len(mine) < len(task.missing):
+            task = replace(task, pairs=mine, missing=mine)
+        if task.stacked:
+            begin(task, self.store.runs)
+        return task
+
+    def _remove(self, folder: str) -> None:
+        shutil.rmtree(self.store.runs / folder, ignore_errors=True)  # on another machine it is not there
 
 
 @contextmanager
-def _beating(store: Store, owner: Owner, expiry: float) -> Iterator[None]:
+def _heartbeats(store: Store, owner: Owner, expiry: float) -> Iterator[None]:
     """Keep the claims of `owner` alive inside the block, and give up those that are left afterwards."""
     ended = threading.Event()
 

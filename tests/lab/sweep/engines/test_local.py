@@ -4,15 +4,13 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
 
 import pytest
 import sweep_toys
 
 from orthosparse.lab.sweep.engines import ENGINES
-from orthosparse.lab.sweep.engines._workers import Workers
 
-local = ENGINES["local"]
+local, outcomes_of = ENGINES["local"], sweep_toys.outcomes_of
 
 
 def quiet(*state):
@@ -21,7 +19,7 @@ def quiet(*state):
 
 def test_every_pair_has_one_outcome_a_row_or_an_error(toys):
     pairs = [*toys.pairs("abc", (1, 2)), toys.pair("d", error="no luck")]
-    outcomes = list(local(pairs, sweep_toys.perform, report=quiet))
+    outcomes = list(outcomes_of(local(sweep_toys.perform, report=quiet), pairs))
     assert {outcome.pair for outcome in outcomes} == set(pairs)
     assert len(outcomes) == len(pairs)
     errors = [outcome for outcome in outcomes if outcome.row is None]
@@ -39,7 +37,8 @@ def test_processes_work_side_by_side_report_and_go_on_when_one_is_killed(toys):
     killer = threading.Thread(target=kill_one)
     killer.start()
     pairs = [*toys.pairs("abcd", seconds=1.6), toys.pair("e", error="no luck")]
-    outcomes = list(local(pairs, sweep_toys.perform, report=lambda pair, *state: states.append((pair, *state)), jobs=2))
+    engine = local(sweep_toys.perform, report=lambda task, *state: states.append((*task.pairs, *state)), jobs=2)
+    outcomes = list(outcomes_of(engine, pairs))
     killer.join()
     assert sorted(outcome.pair.experiment.name for outcome in outcomes) == list("abcde")
     assert [outcome.error for outcome in outcomes if not outcome.row] == ["ValueError: no luck"]
@@ -52,29 +51,23 @@ def test_processes_work_side_by_side_report_and_go_on_when_one_is_killed(toys):
 
 def test_a_pair_that_kills_its_process_again_and_again_is_given_up(toys, monkeypatch):
     monkeypatch.setattr(sys.modules["orthosparse.lab.sweep.engines.local"], "RETRIES", 1)
-    (outcome,) = local([toys.pair("a", deadly=True)], sweep_toys.perform, report=quiet, jobs=2)
+    (outcome,) = outcomes_of(local(sweep_toys.perform, report=quiet, jobs=2), [toys.pair("a", deadly=True)])
     assert (outcome.row, outcome.error) == (None, "RuntimeError: its process died 2 times")
     assert len({pid for _, _, pid in toys.starts()}) == 2
 
 
-def test_pairs_are_asked_for_only_when_there_is_room(toys):
-    asked = []
-
-    def source():
-        for pair in toys.pairs("abc"):
-            asked.append(pair)
-            yield pair
-
-    outcomes = local(source(), sweep_toys.perform, report=quiet)
-    assert asked == []
-    next(outcomes)
-    assert len(asked) == 1
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_engine_has_room_for_so_many_tasks(toys, jobs):
+    with local(sweep_toys.perform, report=quiet, jobs=jobs) as engine:
+        for count, pair in enumerate(toys.pairs("abc"[:jobs], seconds=0.1)):
+            assert (engine.has_room, engine.running) == (True, count)
+            engine.start(sweep_toys.task_of(pair))
+        assert (engine.has_room, engine.running) == (False, jobs)
 
 
-def test_closing_the_outcomes_ends_the_processes(toys):
-    outcomes = local(
-        toys.pairs("abc", seconds=0.0) + toys.pairs("de", seconds=60.0), sweep_toys.perform, report=quiet, jobs=2
-    )
+def test_leaving_the_block_ends_the_processes(toys):
+    pairs = toys.pairs("abc", seconds=0.0) + toys.pairs("de", seconds=60.0)
+    outcomes = outcomes_of(local(sweep_toys.perform, report=quiet, jobs=2), pairs)
     next(outcomes)
     outcomes.close()
     for _, _, pid in toys.starts():
@@ -84,9 +77,9 @@ def test_closing_the_outcomes_ends_the_processes(toys):
 
 def test_a_cluster_s_options_are_refused(toys):
     with pytest.raises(ValueError, match="take --engine ray"):
-        local([], sweep_toys.perform, report=quiet, address="somewhere:6379")
+        local(sweep_toys.perform, report=quiet, address="somewhere:6379")
     with pytest.raises(ValueError, match="take --engine ray"):
-        partial(local, gpus=0.5)([], sweep_toys.perform, report=quiet)
+        local(sweep_toys.perform, report=quiet, gpus=0.5)
 
 
 RUNNER = """
@@ -95,7 +88,8 @@ from orthosparse.lab.sweep.engines import ENGINES
 import sweep_toys
 toys = sweep_toys.Toys(sys.argv[1])
 try:
-    for _ in ENGINES["local"](toys.pairs("ab"), sweep_toys.save_when_told, report=lambda *state: None, jobs=2):
+    engine = ENGINES["local"](sweep_toys.save_when_told, report=lambda *state: None, jobs=2)
+    for _ in sweep_toys.outcomes_of(engine, toys.pairs("ab")):
         raise AssertionError("no pair ends by itself")
 except KeyboardInterrupt:
     sys.exit(130)
@@ -121,9 +115,9 @@ def test_the_signal_that_ends_a_job_lets_its_processes_save_what_they_have(toys,
 
 
 def test_processes_that_are_ended_may_save_what_they_have(toys, tmp_path, capfd):
-    with Workers(sweep_toys.save_when_told, 2) as workers:
+    with local(sweep_toys.save_when_told, report=quiet, jobs=2) as engine:
         for name in ("a", "b"):
-            workers.give(toys.pair(name))
+            engine.start(sweep_toys.task_of(toys.pair(name)))
         end = time.monotonic() + 60
         while len(list(tmp_path.glob("*.begun"))) < 2:
             assert time.monotonic() < end

@@ -25,12 +25,12 @@ def test_a_local_cluster_loses_a_worker_and_every_pair_still_has_one_row(toys, t
         victims.append(toys.wait_for(3, seconds=120)[-1])  # in the middle: one pair has ended, two are under way
         os.kill(victims[0][2], signal.SIGKILL)
 
-    def engine(*arguments, report, **options):
-        def told(pair, *state):
-            states.append((pair, *state))
-            report(pair, *state)
+    def engine(perform, report):
+        def told(task, *state):
+            states.append((*task.pairs, *state))
+            report(task, *state)
 
-        return ENGINES["ray"](*arguments, report=told, jobs=2, **options)
+        return ENGINES["ray"](perform, report=told, jobs=2)
 
     killer = threading.Thread(target=kill_one, daemon=True)
     killer.start()
@@ -53,11 +53,14 @@ def test_a_local_cluster_loses_a_worker_and_every_pair_still_has_one_row(toys, t
 
 def test_nothing_to_run_starts_no_cluster(monkeypatch):
     monkeypatch.setattr(_cluster, "connected", None)
-    assert list(ENGINES["ray"]([], sweep_toys.perform, report=print, address="127.0.0.1:1")) == []
+    assert (
+        list(sweep_toys.outcomes_of(ENGINES["ray"](sweep_toys.perform, report=print, address="127.0.0.1:1"), [])) == []
+    )
 
 
 def answer_of(toys, address):
-    return next(ENGINES["ray"]([toys.pair()], sweep_toys.perform, report=print, address=address))
+    engine = ENGINES["ray"](sweep_toys.perform, report=print, address=address)
+    return next(sweep_toys.outcomes_of(engine, [toys.pair()]))
 
 
 def test_an_address_where_nobody_listens_is_an_error_at_once(toys):

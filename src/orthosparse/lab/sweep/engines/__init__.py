@@ -1,22 +1,24 @@
-"""Engines: where pairs are run. The same rows come out of all of them.
+"""Engines: where tasks run. The same rows come out of all of them.
 
-Every member has one signature::
+Every member has one signature, and gives a context manager; leaving its block ends what is still running::
 
-    name(pairs, perform, *, report, jobs=None, address=None, gpus=None) -> Generator of Outcome
+    with name(perform, report=report, jobs=None, address=None, gpus=None) as engine:
+        engine.has_room     # whether a task can be started
+        engine.start(task)
+        engine.running      # how many tasks run
+        engine.wait()       # tasks that have ended, and their outcomes; after a while none
 
-`pairs` is asked for the next one only when there is room to run it, so that whoever makes them can decide late. Bundles
-of pairs among them (see `bundles`) are for the local engine alone.
-``perform(pair, progress)`` returns a row; it and the pairs are pickled where an engine has processes. ``report(pair,
-fraction, words)`` is told how far each has come. A pair whose process dies is run again, twice at most; an error in a
-pair ends that pair alone. Closing the iterator ends the work.
+``perform(task, progress)`` returns rows; it and the tasks are pickled where an engine has processes. ``report(task,
+fraction, words)`` is told how far each has come. A task whose process dies is run again, twice at most; an error in a
+task ends that task alone.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from typing import Any
 
-from orthosparse.lab.sweep.engines._outcome import Outcome, Perform, Report
 from orthosparse.lab.sweep.engines.local import local
 from orthosparse.lab.sweep.engines.ray import ray
 
-__all__ = ["ENGINES", "Outcome", "Perform", "Report"]
+__all__ = ["ENGINES"]
 
-ENGINES: dict[str, Callable[..., Generator[Outcome, None, None]]] = {"local": local, "ray": ray}
+ENGINES: dict[str, Callable[..., Any]] = {"local": local, "ray": ray}

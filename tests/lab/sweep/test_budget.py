@@ -1,0 +1,78 @@
+import json
+
+import pytest
+import sweep_toys
+
+from orthosparse.lab.experiments import MaskPicture
+from orthosparse.lab.sweep.budget import Estimates, seconds_of
+from orthosparse.lab.sweep.pairs import Pair
+
+
+def test_a_time_is_read_in_hours_minutes_and_seconds():
+    assert seconds_of("2h5m1s") == 7501
+    for wrong in ("", "25", "m", "5m2h", "-5m", "0m", "1.5h", "soon"):
+        with pytest.raises(ValueError, match="budget: expected a time like 25m"):
+            seconds_of(wrong)
+
+
+def test_estimates_follow_the_same_experiment_then_its_kind_then_its_own_cost(toys):
+    estimates = Estimates()
+    known, other = toys.pair("known", seconds=10.0).experiment, toys.pair("other", seconds=4.0).experiment
+    assert estimates.seconds(other) == 4.0
+    estimates.add(known, 30.0)
+    estimates.add(known, 50.0)
+    assert estimates.seconds(known) == 40.0
+    assert estimates.seconds(other) == pytest.approx(4.0 * 80.0 / 20.0)
+    assert estimates.seconds(MaskPicture("eoi")) == MaskPicture("eoi").cost()
+
+
+def picture(**changes):
+    """A row of a picture of SAO's mask, made here in 8 s."""
+    return sweep_toys.row_of(Pair(MaskPicture("sao"), 1), device="here", wall_s=8.0) | changes
+
+
+def test_estimates_learn_from_rows_of_the_same_device_alone():
+    estimates = Estimates()
+    estimates.learn([picture(), picture(device="elsewhere", wall_s=900.0)], "here")
+    assert estimates.seconds(MaskPicture("sao")) == 8.0
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"kind": "unheard of"},
+        {"kind": "mask_picture", "later": 1, "scheme": "sao"},
+        {"kind": "mask_picture", "scheme": "unheard of"},
+        {"kind": "mask_picture"},
+        {"epochs": "many", "data": "mnist", "kind": "training", "model": "mlp"},
+    ],
+)
+def test_rows_that_only_another_version_can_read_tell_nothing_of_times(key):
+    text = json.dumps(key, sort_keys=True, separators=(",", ":"))
+    estimates = Estimates()
+    estimates.learn([picture(key=text, kind=key["kind"], fields=key, wall_s=900.0), picture(key="not json")], "here")
+    assert estimates.seconds(MaskPicture("sao")) == MaskPicture("sao").cost()
+
+
+def test_pairs_that_ran_as_one_have_a_share_of_the_time_each(toys):
+    estimates = Estimates()
+    one, two = toys.pair("one", seconds=10.0).experiment, toys.pair("two", seconds=20.0).experiment
+    estimates.add(one, 60.0, together=12)
+    assert (estimates.seconds(one), estimates.seconds(two)) == (5.0, 10.0)
+    assert estimates.seconds(one, two, two) == 25.0
+
+
+def test_what_ran_alone_tells_of_runs_alone_and_what_ran_as_one_of_runs_as_one(toys):
+    estimates = Estimates()
+    known, other = toys.pair("known", seconds=10.0).experiment, toys.pair("other", seconds=1.0).experiment
+    estimates.add(known, 30.0)
+    assert estimates.seconds(known, other) == 33.0  # nothing better is known
+    estimates.add(known, 40.0, together=4)
+    assert (estimates.seconds(known), estimates.seconds(known, known)) == (30.0, 20.0)
+    assert (estimates.seconds(other), estimates.seconds(other, other)) == (3.0, 2.0)
+
+
+def test_estimates_learn_shares_from_rows_of_pairs_that_ran_as_one():
+    estimates = Estimates()
+    estimates.learn([picture(wall_s=96.0, metrics={"together": 12})], "here")
+    assert estimates.seconds(MaskPicture("sao")) == 8.0
