@@ -48,6 +48,7 @@ LAB_FLOORS = {
     "threads": -1,
     "warned": -1,
     "paced": -1,
+    "paper_options": -1,
     "models": 0,
     "data": 0,
     "rendering": 0,

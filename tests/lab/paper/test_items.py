@@ -27,6 +27,7 @@ NAMES = [
     "parameter_counts",
     "imagenet",
     "conv_details",
+    "aligned",
 ]
 
 
@@ -98,6 +99,7 @@ def test_tables_are_rectangles_and_titles_stand(name):
         ("init_runtime", 75),  # 5 x 15
         ("parameter_counts", 7),
         ("imagenet", 4),
+        ("aligned", 105),  # (2 x 4 + 2) x 6 + 3 x 3 x 5
     ],
 )
 def test_items_are_complete(name, count):

@@ -54,6 +54,7 @@ class InitRuntime(Experiment):
 
         import orthosparse
         from orthosparse.lab.experiments._clock import now
+        from orthosparse.lab.paper_options import resolved
         from orthosparse.lab.seeds import generators
         from orthosparse.lab.training import fit, launch
         from orthosparse.lab.training.assembly import assemble
@@ -66,7 +67,9 @@ class InitRuntime(Experiment):
         own |= {"density": self.density, "distribution": self.distribution, "scheme": self.scheme}
         config = Training(self.model, self.data, **own, batch=self.batch, epochs=1)
         fabric = launch(device=device, precision=config.recipe.precision)
-        options = {"device": fabric.device, **self.options} if self.scheme == "ai" else self.options
+        options = resolved(self.distribution, self.scheme, self.options)
+        if self.scheme == "ai":
+            options.setdefault("device", fabric.device)
         begin = now(fabric.device)
         dense = assemble(replace(config, density=1.0), seed, fabric, root=root).state
         assembled = now(fabric.device)

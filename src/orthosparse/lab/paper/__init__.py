@@ -1,5 +1,7 @@
 """The paper, item by item: every table and figure is one file that lists its experiments and renders their rows.
 
+`aligned` is a study of ours beside them.
+
 An item has ``TITLE``, ``SEEDS`` (the paper's, or fewer where nothing is averaged), ``experiments(*, smoke=False)`` and
 ``render(rows, *, smoke=False) -> Rendered``; `smoke` is a tiny version that runs in seconds without data on disk.
 """
@@ -8,6 +10,7 @@ from types import ModuleType
 
 from orthosparse.lab.paper import (
     activations,
+    aligned,
     angles,
     contemporary,
     contemporary_5,
@@ -47,4 +50,5 @@ ITEMS: dict[str, ModuleType] = {
     "parameter_counts": parameter_counts,
     "imagenet": imagenet,
     "conv_details": conv_details,
+    "aligned": aligned,
 }

@@ -12,6 +12,7 @@ import orthosparse
 from orthosparse import Rewirer, load_sparse
 from orthosparse.lab.data import Dataset, Loader, Split, load
 from orthosparse.lab.models import build, dense_init
+from orthosparse.lab.paper_options import resolved
 from orthosparse.lab.seeds import Generators, generators
 from orthosparse.lab.training.optimizers import make_optimizer
 from orthosparse.lab.training.run import DYNAMICS, Run
@@ -151,7 +152,7 @@ def _sparsify(
 ) -> None:
     # Scores see whole batches on every rank, so that the masks do not depend on how many ranks there are.
     whole = shuffled(config, data, rng, device)
-    options = dict(config.options)
+    options = resolved(config.distribution, config.scheme, config.options)
     if config.scheme == "ai":
         options.setdefault("device", descent)  # its descent is long: thousands of products for every layer
     orthosparse.sparsify(

@@ -1,0 +1,98 @@
+"""EOI laid onto saliency masks: does it keep what SNIP, GraSP and SynFlow chose? A study of ours, not the paper's."""
+
+from itertools import product
+from typing import Any
+
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.paper._contents import Column, Line, Place, Rendered
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._study import ACTIVATIONS, METHODS, MODELS, start_of, tiny, unique
+from orthosparse.lab.paper._tables import table_of
+
+__all__ = ["SEEDS", "TITLE", "experiments", "render"]
+
+TITLE = "EOI laid onto saliency masks"
+SEEDS = (1, 2, 3)
+_METHODS = {name: METHODS[name] for name in ("snip", "grasp", "synflow")}
+_ALIGNED = {"align": "mask", "tap": "mask"}
+# By line: the heading, the scheme and its options.
+_STARTS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "base": ("Base", "base", {}),
+    "ai": ("AI", "ai", {}),
+    "eoi": ("EOI", "eoi", {}),
+    "random": ("EOI, random taps", "eoi", {"tap": "random"}),
+    "aligned": ("EOI, aligned", "eoi", _ALIGNED),
+    "core.5": ("EOI, aligned, core 0.5", "eoi", {**_ALIGNED, "core": 0.5}),
+    "core.2": ("EOI, aligned, core 0.2", "eoi", {**_ALIGNED, "core": 0.2}),
+}
+_OF_MLP = ("base", "ai", "eoi", "aligned", "core.5", "core.2")
+_OF_RESNETS = ("base", "eoi", "random", "aligned", "core.5")
+_ACTIVATIONS = ("linear", "relu", "tanh", "hardtanh")
+_RESNETS = (("resnet32", 0.1), ("resnet32", 0.02), ("resnet56", 0.05))
+_EPOCHS = 60  # of the residual networks: a third of the paper's, equal for all
+_NOTES = [
+    "Not in the paper. An aligned start has the same orthogonal matrices as EOI, with rows, columns and taps in the "
+    "order in which they overlap the mask most. A core is an orthogonal matrix of that share of a layer's count; the "
+    "other entries are those of the mask, at zero.",
+    "Every matrix needs as many entries as its shorter side has; SNIP and GraSP give some layers fewer, which EOI "
+    "raises to that at the cost of the others.",
+]
+
+
+def experiments(*, smoke: bool = False) -> list[Experiment]:
+    """Return the trainings of the perceptron and of the residual networks."""
+    return unique([*_of_mlp(smoke).values(), *_of_resnets(smoke).values()])
+
+
+def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
+    """Return a table of the perceptron, by activation, and one of the residual networks."""
+    index = RowIndex(rows)
+    mlp = [Column(name, ACTIVATIONS[name], "MLP") for name in _ACTIVATIONS]
+    tables = [
+        table_of("7-layer MLP on MNIST, density 5 %", mlp, _lines(_OF_MLP), index.accuracies(_of_mlp(smoke))),
+        table_of(
+            f"CIFAR-10, {_EPOCHS} epochs",
+            [Column(_key(*each), f"{MODELS[each[0]]}, density {each[1]:.0%}", MODELS[each[0]]) for each in _RESNETS],
+            _lines(_OF_RESNETS),
+            index.accuracies(_of_resnets(smoke)),
+        ),
+    ]
+    return Rendered(tables=tables, notes=_NOTES)
+
+
+def _lines(starts: tuple[str, ...]) -> list[Line]:
+    return [
+        Line(f"{method}/{start}", (label, _STARTS[start][0]), block=method, method=f"{label}|{_STARTS[start][0]}")
+        for method, label in _METHODS.items()
+        for start in starts
+    ]
+
+
+def _of_mlp(smoke: bool) -> dict[Place, Experiment]:
+    activations, methods = (("linear",), ("snip",)) if smoke else (_ACTIVATIONS, tuple(_METHODS))
+    return {
+        (f"{method}/{start}", activation): _training(
+            method, start, smoke, "mlp", "mnist", 0.05, activation=None if activation == "relu" else activation
+        )
+        for activation, method, start in product(activations, methods, _OF_MLP)
+        if method != "synflow" or activation in ("linear", "relu")
+    }
+
+
+def _of_resnets(smoke: bool) -> dict[Place, Experiment]:
+    return {
+        (f"{method}/{start}", _key(*network)): _training(
+            method, start, smoke, network[0], "cifar10", network[1], epochs=_EPOCHS
+        )
+        for network, method, start in product(() if smoke else _RESNETS, _METHODS, _OF_RESNETS)
+    }
+
+
+def _training(method: str, start: str, smoke: bool, model: str, data: str, density: float, **own: Any) -> Experiment:
+    _, scheme, options = _STARTS[start]
+    line, changes = f"{method}/{scheme}", {"options": options, **own} if options else own
+    return tiny(line, **changes) if smoke else start_of(line, model, data, density, **changes)
+
+
+def _key(model: str, density: float) -> str:
+    return f"{model}/{density:g}"
