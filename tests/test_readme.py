@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from orthosparse.lab.paper import frontpage
+from orthosparse.lab.paper._rows import read_rows
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -32,7 +33,7 @@ def test_the_two_commands_are_targets_of_the_makefile():
 
 
 def test_the_table_is_that_of_the_committed_rows():
-    rows, problems = frontpage.rows_of((ROOT / "results").glob("*.jsonl"))
+    rows, problems = read_rows((ROOT / "results").glob("*.jsonl"))
     assert rows
     assert problems == []
     assert frontpage.inserted(README, frontpage.table(rows)) == README, "stale: run `make readme-table`"

@@ -41,6 +41,7 @@ class Cell:
         setting, whole: see `Measurement`.
         difference: ours less the paper's; None where one of them is missing, or ours trained for other epochs.
         error: the standard error of the difference; None where neither side states a deviation.
+        cause: why the difference is more than two standard errors, where that is known.
     """
 
     paper: Number | None = None
@@ -55,6 +56,7 @@ class Cell:
     whole: bool = True
     difference: float | None = None
     error: float | None = None
+    cause: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Numbers as people read them: the tables of items as plain tables of text, which every format is made from."""
 
 from orthosparse.lab.paper._contents import Cell, Column, Number, Table
+from orthosparse.lab.paper.statistics import Difference, is_clear
 from orthosparse.lab.rendering import contents
 
 NOT_MEASURED = "not measured"
@@ -66,7 +67,8 @@ def difference_text(cell: Cell, digits: int) -> str:
     text = f"{cell.difference:+,.{digits}f}"
     if cell.error is None:
         return text
-    return f"{text} ± {cell.error:,.{digits}f}" + (f" {CLEAR}" if abs(cell.difference) > 2 * cell.error else "")
+    clear = is_clear(Difference(cell.difference, cell.error))
+    return f"{text} ± {cell.error:,.{digits}f}" + (f" {CLEAR}" if clear else "")
 
 
 def digits_of(table: Table, column: Column) -> int:
@@ -96,4 +98,4 @@ def _parts(table: Table, column: Column, cell: Cell) -> list[contents.Cell]:
     if not table.compared:
         return [ours]
     paper = contents.Cell(number_text(cell.paper, digits, none=NO_CELL), cell.paper_mark, kind="paper")
-    return [paper, ours, contents.Cell(difference_text(cell, digits), kind="difference")]
+    return [paper, ours, contents.Cell(difference_text(cell, digits), note=cell.cause, kind="difference")]

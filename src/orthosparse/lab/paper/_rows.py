@@ -4,6 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -45,6 +46,20 @@ def family(key: str) -> str:
         for name in Setting._fields:
             fields.pop(name, None)
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def read_rows(files: Iterable[Path]) -> tuple[list[Row], list[str]]:
+    """Return the rows of all files, the first of each experiment and seed, and what could not be read."""
+    from orthosparse.lab.sweep.text import read_text
+
+    found: dict[tuple[str, int], Row] = {}
+    problems: list[str] = []
+    for file in sorted(files):
+        rows, wrong = read_text(file)
+        problems += wrong
+        for row in rows:
+            found.setdefault((row["key"], row["seed"]), row)
+    return list(found.values()), problems
 
 
 class RowIndex:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from orthosparse.lab.paper._causes import cause_of
 from orthosparse.lab.paper._contents import Cell, Column, Line, Measurement, Place, Table
 from orthosparse.lab.paper.numbers import number
-from orthosparse.lab.paper.statistics import summary, to_paper
+from orthosparse.lab.paper.statistics import is_clear, summary, to_paper
 
 
 def table_of(
@@ -27,7 +28,9 @@ def table_of(
         item: the item whose numbers stand in the paper; None where the paper has only a figure.
         better: max or min, by which the best of a block and of a column are marked; None marks nothing.
     """
-    cells = [[_cell(measured.get((line.key, column.key)), line, column, item) for column in columns] for line in lines]
+    cells = [
+        [_cell(measured.get((line.key, column.key)), line, column, item, title) for column in columns] for line in lines
+    ]
     if better is not None:
         for index in range(len(columns)):
             _mark(cells, lines, index, better)
@@ -43,16 +46,17 @@ def table_of(
     )
 
 
-def _cell(measured: Measurement | None, line: Line, column: Column, item: str | None) -> Cell:
+def _cell(measured: Measurement | None, line: Line, column: Column, item: str | None, title: str) -> Cell:
     paper = None if item is None else number(item, line.key, column.key)
     if measured is None:
         return Cell(paper, exists=False)
     ours, seeds = summary(measured.values), len(measured.values)
     found = Cell(paper, ours, seeds, measured.note, rows=measured.rows, setting=measured.setting, whole=measured.whole)
-    if ours is None or paper is None or not measured.whole:
+    if ours is None or paper is None or item is None or not measured.whole:
         return found
     difference = to_paper(ours, seeds, paper)
-    return replace(found, difference=difference.value, error=difference.error)
+    cause = cause_of(item, title, line.key) if is_clear(difference) else ""
+    return replace(found, difference=difference.value, error=difference.error, cause=cause)
 
 
 def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Callable[..., Any]) -> None:

@@ -13,9 +13,8 @@ from orthosparse.lab.paper._chapters import chapters_of
 from orthosparse.lab.paper._command import command_of
 from orthosparse.lab.paper._headlines import fresh
 from orthosparse.lab.paper._layout import seconds_text
-from orthosparse.lab.paper._rows import Row
+from orthosparse.lab.paper._rows import Row, read_rows
 from orthosparse.lab.sweep.store import together_of
-from orthosparse.lab.sweep.text import read_text
 
 BEGIN, END = "<!-- begin: make readme-table -->", "<!-- end: make readme-table -->"
 _SHORT = 0.05  # seconds; less would read as none
@@ -30,18 +29,6 @@ def table(rows: Iterable[Row]) -> str:
         cells = [headline.label, f"`{command}`", _machines(headline.rows), headline.paper, headline.ours]
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n")
     return _HEADS + "".join(lines)
-
-
-def rows_of(files: Iterable[Path]) -> tuple[list[Row], list[str]]:
-    """Return the rows of all files, the first of each experiment and seed, and what could not be read."""
-    found: dict[tuple[str, int], Row] = {}
-    problems: list[str] = []
-    for file in sorted(files):
-        rows, wrong = read_text(file)
-        problems += wrong
-        for row in rows:
-            found.setdefault((row["key"], row["seed"]), row)
-    return list(found.values()), problems
 
 
 def inserted(page: str, text: str) -> str:
@@ -72,7 +59,7 @@ def _machines(rows: Sequence[Row]) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Rewrite the table of a page, and say what could not be read."""
     page, *files = map(Path, arguments)
-    rows, problems = rows_of(files)
+    rows, problems = read_rows(files)
     page.write_text(inserted(page.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
     for problem in problems:
         print(f"warning: {problem}", file=sys.stderr)

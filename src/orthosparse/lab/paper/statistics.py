@@ -16,10 +16,10 @@ class Difference(NamedTuple):
     value: float
     error: float | None
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether the difference is more than two standard errors."""
-        return self.error is not None and abs(self.value) > 2 * self.error
+
+def is_clear(difference: Difference) -> bool:
+    """Return whether a difference is more than two standard errors."""
+    return difference.error is not None and abs(difference.value) > 2 * difference.error
 
 
 def summary(values: Sequence[float]) -> Number | None:

@@ -1,0 +1,278 @@
+"""Does the paper hold? Its claims one by one, each answered by our numbers.
+
+``python -m orthosparse.lab.paper.claims docs/evidence/claims.md results/*.jsonl`` writes the answers from rows.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from orthosparse.lab.paper import ITEMS
+from orthosparse.lab.paper._causes import AI
+from orthosparse.lab.paper._chapters import Chapter, chapters_of
+from orthosparse.lab.paper._contents import Cell, Table
+from orthosparse.lab.paper._layout import number_text, text_table
+from orthosparse.lab.paper._rows import read_rows
+from orthosparse.lab.paper._study import INITS, METHODS
+from orthosparse.lab.paper.statistics import Difference, is_clear, paired
+from orthosparse.lab.rendering.text import markdown_table, markdown_text
+
+HOLDS, PARTLY, FAILS, OPEN = "holds", "holds in part", "does not hold", "not measured yet"
+_NEAR = 2.0  # points of accuracy within which a sparse network follows the dense one
+_MINUTES = 60.0  # seconds that AI adds at least, where the claim about networks holds
+_FAILED = 80.0  # percent below which a ResNet on CIFAR-10 has failed
+_Chapters = Mapping[str, Chapter]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper and our answer to it.
+
+    Attributes:
+        statement: what the paper says.
+        verdict: HOLDS, PARTLY, FAILS or OPEN.
+        answer: our numbers in sentences.
+        tables: the numbers behind them.
+    """
+
+    title: str
+    statement: str
+    verdict: str
+    answer: str
+    tables: Sequence[Table] = ()
+
+
+def claims_of(chapters: Sequence[Chapter]) -> list[Claim]:
+    """Return every claim with its answer."""
+    named = {chapter.name: chapter for chapter in chapters}
+    return [answer(named) for answer in _ANSWERS]
+
+
+def markdown(claims: Sequence[Claim]) -> str:
+    """Return a summary, and a section for each claim."""
+    parts = ["| claim | our answer |", "|---|---|"]
+    parts += [f"| {markdown_text(claim.title)} | **{claim.verdict}** |" for claim in claims] + [""]
+    for claim in claims:
+        parts += [f"## {markdown_text(claim.title)}", "", f"*The paper:* {markdown_text(claim.statement)}", ""]
+        parts += [f"*Ours:* **{claim.verdict}.** {markdown_text(claim.answer)}".rstrip(), ""]
+        for table in claim.tables:
+            parts += [f"**{markdown_text(table.title)}**", "", markdown_table(text_table(table)), ""]
+    return "\n".join(parts)
+
+
+def _deep(chapters: _Chapters) -> Claim:
+    table = chapters["deep_networks"].rendered.tables[0]
+    found = {column.key: _column(table, column.key) for column in table.columns}
+    said, verdicts = [], []
+    for column in table.columns:
+        base, eoi, dense = (found[column.key][key] for key in ("erk/base", "erk/eoi", "dense/orthogonal"))
+        if base.ours is None or eoi.ours is None or dense.ours is None:
+            said.append(f"{column.label}: not measured.")
+            verdicts.append(OPEN)
+            continue
+        short = "" if eoi.whole else f" ({eoi.setting})"
+        said.append(
+            f"{column.label}{short}: EOI {eoi.ours[0]:.2f} %, dense {dense.ours[0]:.2f} %, base {base.ours[0]:.2f} %."
+        )
+        trains = eoi.ours[0] > base.ours[0] + 10 and (not eoi.whole or eoi.ours[0] > dense.ours[0] - _NEAR)
+        verdicts.append((HOLDS if eoi.whole else PARTLY) if trains else FAILS)
+    lines = [line.key for line in table.lines if line.block in ("erk", "uniform", "dense")]
+    return Claim(
+        "1000 layers train",
+        "Networks of 1000 layers without shortcuts or normalisation train from an exactly orthogonal sparse start "
+        "about as well as from a dense one. The same masks on dense orthogonal weights (base) stay at chance.",
+        _together(verdicts),
+        " ".join(said),
+        [_part(table, lines=lines)],
+    )
+
+
+def _ranks(chapters: _Chapters) -> Claim:
+    ranks, accuracies = chapters["ranks"].rendered.tables[0], chapters["contemporary"].rendered.tables[0]
+    said, verdicts, measured = [], [], []
+    for column in ranks.columns:
+        cells = _column(ranks, column.key)
+        means = {init: cell.ours[0] for init, cell in cells.items() if cell.ours is not None}
+        if len(means) < len(INITS):
+            continue
+        first = min(means, key=lambda init: means[init]) == "eoi"
+        verdicts.append(HOLDS if first and cells["eoi"].whole else PARTLY if first else FAILS)
+        listed = ", ".join(f"{INITS[init]} {mean:.2f}" for init, mean in means.items())
+        said.append(f"{column.label}: mean rank {listed} ({cells['eoi'].note}).")
+        said += _pairs(_column(accuracies, column.key))
+        measured.append(column.key)
+    missing = len(ranks.columns) - len(verdicts)
+    said += [f"{missing} of {len(ranks.columns)} networks are not measured."] if missing else []
+    return Claim(
+        "EOI is first in rank on contemporary networks",
+        "Over the density distributions, EOI has the best mean rank on most of the contemporary networks at density "
+        "0.1.",
+        _together(verdicts + [OPEN] * bool(missing)),
+        " ".join(said),
+        [_part(ranks, columns=measured)] if measured else [],
+    )
+
+
+def _pairs(cells: Mapping[str, Cell]) -> list[str]:
+    """Say how far EOI is ahead of base and AI, seed by seed, where both have several seeds."""
+    said = []
+    for method, label in METHODS.items():
+        for other in ("base", "ai"):
+            found = _difference(cells[f"{method}/eoi"], cells[f"{method}/{other}"])
+            if found is not None and found.error is not None:
+                clear = "more" if is_clear(found) else "not more"
+                numbers = f"{found.value:+.2f} ± {found.error:.2f}"
+                said.append(
+                    f"{label}, EOI minus {INITS[other]}, paired by seed: {numbers}, {clear} than two standard errors."
+                )
+    return said
+
+
+def _cost(chapters: _Chapters) -> Claim:
+    times = chapters["efficiency"].rendered.tables[0]
+    cells = {line.key: row for line, row in zip(times.lines, times.cells, strict=True)}
+    ratios = {
+        column.label: ai.ours[0] / eoi.ours[0]
+        for column, ai, eoi in zip(times.columns, cells["ai-plain"], cells["eoi"], strict=True)
+        if ai.ours is not None and eoi.ours is not None
+    }
+    least, most = min(ratios.values(), default=0.0), max(ratios.values(), default=0.0)
+    places = " to ".join(dict.fromkeys([*ratios][:1] + [*ratios][-1:]))
+    said = [f"One matrix, {places}: AI takes {least:,.0f} to {most:,.0f} times as long as EOI."] * bool(ratios)
+    table = chapters["init_runtime"].rendered.tables[0]
+    added = {}
+    for column in table.columns:
+        ai, eoi = (_column(table, column.key)[key].ours for key in ("erk/ai", "erk/eoi"))
+        if ai is not None and eoi is not None:
+            added[column.key] = ai[0]
+            said.append(f"{column.label}, ERK: AI adds {ai[0]:.2f} s to the first epoch, EOI {eoi[0]:.2f} s.")
+    verdicts = [HOLDS if least >= 100 else FAILS] * bool(ratios)
+    verdicts += [HOLDS if min(added.values(), default=0.0) >= _MINUTES else FAILS] * bool(added)
+    said += [f"In networks {AI}."] * bool(added and min(added.values(), default=0.0) < _MINUTES)
+    return Claim(
+        "AI costs far more than EOI",
+        "Sampling a matrix by EOI is circa 100 times as fast as optimizing one by AI, and in a whole network AI adds "
+        "minutes to the first epoch where EOI adds next to nothing.",
+        _together(verdicts) if verdicts else OPEN,
+        " ".join(said),
+        [_part(table, lines=["erk/base", "erk/ai", "erk/eoi"], columns=[*added])] if added else [],
+    )
+
+
+def _spectra(chapters: _Chapters) -> Claim:
+    table = chapters["singular_values"].rendered.tables[0]
+    cells = _column(table, "linear")
+    means = {key: cell.ours[0] for key, cell in cells.items() if cell.ours is not None}
+    title = "EOI keeps the singular values at one"
+    statement = (
+        "At high sparsity the singular values of the input-output Jacobian vanish from a base start, fall from an AI "
+        "start, and stay where a dense orthogonal network has them with EOI."
+    )
+    if len(means) < len(cells):
+        return Claim(title, statement, OPEN, "", [])
+    by_init = {init: [mean for key, mean in means.items() if key.endswith(f"/{init}")] for init in INITS}
+    exact = max(abs(mean - 1) for mean in by_init["eoi"]) < 0.005
+    ordered = max(by_init["base"]) < min(by_init["ai"]) < 1
+    spans = ", ".join(f"{INITS[init]} {_short(min(found))} to {_short(max(found))}" for init, found in by_init.items())
+    answer = f"Linear network, density 0.05, over the five distributions: mean singular value {spans}."
+    return Claim(title, statement, HOLDS if exact and ordered else FAILS, answer, [_part(table, columns=["linear"])])
+
+
+def _snip(chapters: _Chapters) -> Claim:
+    table, slow = chapters["contemporary_5"].rendered.tables
+    keys = ["snip/base", "snip/ai", "snip/eoi"]
+    eoi = {column.label: _column(table, column.key)["snip/eoi"] for column in table.columns}
+    measured = {label: cell.ours[0] for label, cell in eoi.items() if cell.ours is not None}
+    said = [f"{label}: {mean:.2f} % (n = {eoi[label].seeds})." for label, mean in measured.items()]
+    deep = [label for label, cell in eoi.items() if cell.paper is not None and cell.paper[0] < _FAILED]
+    verdicts = [OPEN if label not in measured else HOLDS if measured[label] < _FAILED else FAILS for label in deep]
+    return Claim(
+        "At density 0.05, SNIP with EOI fails on the deeper ResNets",
+        "SNIP with EOI reaches 57 % on ResNet56 and 26 % on ResNet110, with deviations of 43 and 36 points; a learning "
+        "rate of 0.01 restores 85 %.",
+        _together(verdicts),
+        " ".join(said),
+        [_part(table, lines=keys), slow],
+    )
+
+
+def _dynamic(chapters: _Chapters) -> Claim:
+    table = chapters["dynamic"].rendered.tables[0]
+    said, verdicts = [], []
+    for column in table.columns:
+        cells = _column(table, column.key)
+        eoi = cells["erk/eoi"]
+        for key, label in (("erk/base/set", "SET"), ("erk/base/rigl", "RigL")):
+            found, moving = _difference(cells[key], eoi), cells[key].ours
+            if found is None or moving is None or moving[1] is None:
+                continue
+            error = "" if found.error is None else f" ± {found.error:.2f}"
+            within = "within" if found.value <= moving[1] else "more than"
+            said.append(
+                f"{column.label}: {label} minus static EOI, paired by seed: {found.value:+.2f}{error} points, {within} "
+                f"its standard deviation of {moving[1]:.2f}."
+            )
+            verdicts.append(HOLDS if 0 < found.value <= moving[1] else PARTLY if found.value > 0 else FAILS)
+        said.append("" if any(cell.ours for cell in cells.values()) else f"{column.label}: not measured.")
+    return Claim(
+        "Dynamic training is a little better than static EOI",
+        "SET and RigL end above every static start; static EOI stays within a standard deviation of them (ResNet56).",
+        _together(verdicts) if verdicts else OPEN,
+        " ".join(filter(None, said)),
+        [table],
+    )
+
+
+_ANSWERS: list[Callable[[_Chapters], Claim]] = [_deep, _ranks, _cost, _spectra, _snip, _dynamic]
+
+
+def _together(verdicts: Sequence[str]) -> str:
+    """Return the verdict of several parts: that of all if they agree, else in part if any part holds."""
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    return PARTLY if {HOLDS, PARTLY} & set(verdicts) else FAILS if FAILS in verdicts else OPEN
+
+
+def _difference(one: Cell, other: Cell) -> Difference | None:
+    """Return how far one cell is above another, paired by seed."""
+    values = [
+        {row["seed"]: 100 * row["metrics"]["test_accuracy"] for row in cell.rows if "test_accuracy" in row["metrics"]}
+        for cell in (one, other)
+    ]
+    return paired(values[0], values[1])
+
+
+def _short(number: float) -> str:
+    return number_text((number, None), 3)
+
+
+def _column(table: Table, key: str) -> dict[str, Cell]:
+    index = next(index for index, column in enumerate(table.columns) if column.key == key)
+    return {line.key: cells[index] for line, cells in zip(table.lines, table.cells, strict=True)}
+
+
+def _part(table: Table, *, lines: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Table:
+    """Return a table of some lines and columns."""
+    kept = [index for index, line in enumerate(table.lines) if lines is None or line.key in lines]
+    places = [index for index, column in enumerate(table.columns) if columns is None or column.key in columns]
+    return replace(
+        table,
+        columns=tuple(table.columns[index] for index in places),
+        lines=tuple(table.lines[index] for index in kept),
+        cells=tuple(tuple(table.cells[row][index] for index in places) for row in kept),
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the answers of the rows in files to a page, and say what could not be read."""
+    page, *files = map(Path, arguments)
+    rows, problems = read_rows(files)
+    page.write_text(markdown(claims_of(chapters_of(ITEMS, rows))), encoding="utf-8")
+    for problem in problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,117 @@
+"""The answers to the paper's claims follow from rows, and the page has those of the committed ones."""
+
+from pathlib import Path
+
+import pytest
+
+from lab.paper.rows import row_of
+from orthosparse.lab.experiments import Efficiency, InitRuntime, Training
+from orthosparse.lab.paper import ITEMS, claims, singular_values
+from orthosparse.lab.paper._chapters import chapters_of
+from orthosparse.lab.paper._rows import read_rows
+from orthosparse.lab.paper.claims import FAILS, HOLDS, OPEN, PARTLY, claims_of
+from orthosparse.lab.paper.deep_networks import starts
+
+ROOT = Path(__file__).parents[3]
+
+
+def answers(rows):
+    deep, ranks, cost, spectra, snip, dynamic = claims_of(chapters_of(ITEMS, rows))
+    return {"deep": deep, "ranks": ranks, "cost": cost, "spectra": spectra, "snip": snip, "dynamic": dynamic}
+
+
+def test_without_rows_nothing_is_answered():
+    assert {claim.verdict for claim in answers([]).values()} == {OPEN}
+
+
+def deep_rows(model, accuracies, **changes):
+    from dataclasses import replace
+
+    found = starts(model, "erk")
+    return [row_of(replace(found[start], **changes), test_accuracy=value) for start, value in accuracies.items()]
+
+
+@pytest.mark.parametrize(
+    ("eoi", "epochs", "verdict"), [(0.80, None, HOLDS), (0.60, None, PARTLY), (0.11, 8, PARTLY), (0.60, 8, PARTLY)]
+)
+def test_deep_networks_train_if_eoi_follows_the_dense_one_at_full_length(eoi, epochs, verdict):
+    rows = deep_rows("mlp1000", {"base": 0.1, "eoi": 0.96, "dense": 0.97})
+    rows += deep_rows("cnn1000", {"base": 0.1, "eoi": eoi, "dense": 0.81}, **({"epochs": epochs} if epochs else {}))
+    found = answers(rows)["deep"]
+    assert found.verdict == verdict
+    assert f"EOI {100 * eoi:.2f} %, dense 81.00 %, base 10.00 %" in found.answer
+    assert ("(8 of 100 epochs)" in found.answer) == (epochs == 8)
+
+
+def test_deep_networks_do_not_train_if_eoi_stays_at_chance():
+    rows = [row for model in ("mlp1000", "cnn1000") for row in deep_rows(model, dict.fromkeys(("base", "eoi"), 0.1))]
+    rows += [row for model in ("mlp1000", "cnn1000") for row in deep_rows(model, {"dense": 0.8})]
+    assert answers(rows)["deep"].verdict == FAILS
+
+
+def test_ranks_hold_in_part_until_all_networks_are_measured_and_seeds_are_paired():
+    schemes = {"base": 0.89, "ai": 0.88, "eoi": 0.90}
+    rows = [
+        row_of(Training("resnet32", "cifar10", 0.1, scheme=scheme), seed, test_accuracy=value + seed / 100)
+        for scheme, value in schemes.items()
+        for seed in (1, 2)
+    ]
+    found = answers(rows)["ranks"]
+    assert found.verdict == PARTLY
+    assert "EOI minus Base, paired by seed: +1.00 ± 0.00, more than two standard errors" in found.answer
+    assert "5 of 6 networks are not measured." in found.answer
+
+
+def test_the_cost_of_ai_is_that_of_a_matrix_and_of_a_network():
+    rows = [row_of(Efficiency("eoi", 16, 0.0625), seconds=0.001), row_of(Efficiency("ai-plain", 16, 0.0625), seconds=1)]
+    assert answers(rows)["cost"].verdict == HOLDS
+    for scheme, seconds in (("base", 10.0), ("ai", 90.0), ("eoi", 11.0)):
+        rows.append(row_of(InitRuntime("resnet32", "cifar10", "erk", scheme), seconds=seconds, sparsify_seconds=1.0))
+    found = answers(rows)["cost"]
+    assert found.verdict == HOLDS
+    assert "AI takes 1,000 to 1,000 times" in found.answer
+    assert "AI adds 80.00 s to the first epoch, EOI 1.00 s" in found.answer
+    rows[3]["metrics"]["seconds"] = 12.0
+    assert answers(rows)["cost"].verdict == PARTLY
+
+
+@pytest.mark.parametrize(("eoi", "verdict"), [(1.0, HOLDS), (0.9, FAILS)])
+def test_singular_values_hold_if_those_of_eoi_are_one_and_of_base_the_smallest(eoi, verdict):
+    values = {"base": 0.1, "ai": 0.5, "eoi": eoi}
+    rows = [
+        row_of(each, mean=values[each.scheme], max=1.0) for each in singular_values.points() if each.density == 0.05
+    ]
+    assert answers(rows)["spectra"].verdict == verdict
+
+
+@pytest.mark.parametrize(("accuracy", "verdict"), [(0.3, HOLDS), (0.88, FAILS)])
+def test_snip_at_five_percent_holds_where_ours_fails_too(accuracy, verdict):
+    rows = [
+        row_of(Training(model, "cifar10", 0.05, "snip"), test_accuracy=accuracy) for model in ("resnet56", "resnet110")
+    ]
+    assert answers(rows)["snip"].verdict == verdict
+
+
+@pytest.mark.parametrize(("moving", "verdict"), [(0.901, HOLDS), (0.95, PARTLY), (0.85, FAILS)])
+def test_dynamic_training_is_compared_seed_by_seed_with_the_deviation(moving, verdict):
+    rows = [row_of(Training("resnet56", "cifar10", 0.1), seed, test_accuracy=0.9 + seed / 100) for seed in (1, 2)]
+    rows += [
+        row_of(
+            Training("resnet56", "cifar10", 0.1, scheme="base", dynamic=name), seed, test_accuracy=moving + seed / 100
+        )
+        for name in ("set", "rigl")
+        for seed in (1, 2)
+    ]
+    assert answers(rows)["dynamic"].verdict == verdict
+
+
+def test_the_page_has_the_answers_of_the_committed_rows():
+    rows, problems = read_rows((ROOT / "results").glob("*.jsonl"))
+    assert problems == []
+    expected = claims.markdown(claims_of(chapters_of(ITEMS, rows)))
+    assert (ROOT / "docs" / "evidence" / "claims.md").read_text() == expected, "stale: run `make readme-table`"
+
+
+def test_the_program_writes_the_page(tmp_path):
+    assert claims.main([str(tmp_path / "page.md"), str(ROOT / "results" / "expected_density.jsonl")]) == 0
+    assert "| 1000 layers train | **not measured yet** |" in (tmp_path / "page.md").read_text()
