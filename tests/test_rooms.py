@@ -41,6 +41,7 @@ FLOORS = {
     "lab": 6,
 }
 LAB_FLOORS = {
+    "names": -1,
     "seeds": -1,  # small and plain, for every room of the lab
     "provenance": -1,
     "files": -1,

@@ -107,7 +107,7 @@ def test_items_are_complete(name, count):
 
 
 def test_every_number_of_the_paper_stands_in_its_table():
-    from orthosparse.lab.paper.numbers import tables
+    from orthosparse.lab.paper._tables import paper_tables
 
     for name, item in ITEMS.items():
         shown = {
@@ -118,6 +118,8 @@ def test_every_number_of_the_paper_stands_in_its_table():
             for column, cell in zip(table.columns, cells, strict=True)
         }
         expected = {
-            (line, column, number) for line, cells in tables().get(name, {}).items() for column, number in cells.items()
+            (line, column, number)
+            for line, cells in paper_tables().get(name, {}).items()
+            for column, number in cells.items()
         }
         assert expected <= shown, name

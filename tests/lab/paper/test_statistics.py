@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from orthosparse.lab.paper.statistics import Difference, is_clear, paired, summary, to_paper
+from orthosparse.lab.paper import ITEMS
+from orthosparse.lab.paper.statistics import _CAUSES, Difference, cause_of, is_clear, paired, summary, to_paper
 
 
 def test_a_single_run_borrows_the_papers_deviation():
@@ -41,3 +42,17 @@ def test_the_errors_are_the_deviations_of_repeated_experiments():
     one, other = ours + shared, draw.normal(80, 0.4, (4000, 3)) + shared
     errors = [paired(dict(enumerate(a)), dict(enumerate(b))).error for a, b in zip(one, other, strict=True)]
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std((one - other).mean(1)), rel=0.05)
+
+
+def test_every_reason_belongs_to_lines_of_a_table_of_its_item():
+    for (item, title, name), reason in _CAUSES.items():
+        tables = ITEMS[item].render([]).tables
+        lines = [line.key for table in tables if title in ("", table.title) for line in table.lines]
+        assert any(not name or name in line.split("/") for line in lines), (item, title, name)
+        assert reason
+
+
+def test_a_line_without_a_known_reason_has_none():
+    assert cause_of("contemporary", "any", "erk/eoi") == ""
+    assert "definition" not in cause_of("contemporary", "any", "grasp/base")
+    assert cause_of("contemporary", "any", "grasp/base").startswith("GraSP keeps the largest")

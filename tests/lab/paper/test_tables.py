@@ -1,4 +1,4 @@
-"""Cells by hand: means, deviations, differences, marks."""
+"""The paper's numbers, read off the paper by eye, and cells by hand: means, deviations, differences, marks."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from orthosparse.lab.experiments import Training
 from orthosparse.lab.paper._contents import Column, Line, Measurement
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import lines
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._tables import paper_number, paper_tables, table_of
 
 COLUMN = Column("resnet32/cifar10", "ResNet32")
 EMPTY = {(line.key, COLUMN.key): Measurement() for line in lines()}
@@ -106,3 +106,49 @@ def test_trainings_of_other_lengths_have_no_difference():
     table = table_of("title", [COLUMN], lines(), measured, item="contemporary")
     (cell,) = [cells[0] for cells in table.cells if cells[0].ours]
     assert (cell.ours, cell.difference, cell.error) == ((50.0, None), None, None)
+
+
+@pytest.mark.parametrize(
+    ("item", "lines", "cells"),
+    [
+        ("deep_networks", 15, 30),
+        ("contemporary", 17, 102),
+        ("contemporary_5", 17, 68),
+        ("activations", 15, 114),
+        ("init_runtime", 15, 75),
+        ("angles", 3, 3),
+        ("parameter_counts", 7, 7),
+    ],
+)
+def test_tables_have_the_papers_shape(item, lines, cells):
+    table = paper_tables()[item]
+    assert len(table) == lines
+    assert sum(map(len, table.values())) == cells
+
+
+@pytest.mark.parametrize(
+    ("item", "line", "column", "expected"),
+    [
+        ("deep_networks", "snip/eoi", "cnn1000/cifar10", (46.59, 0.11)),
+        ("deep_networks", "sao/eoi", "mlp1000/mnist", (97.43, 0.05)),
+        ("contemporary", "grasp/base", "vgg16c/cifar10", (33.22, 23.11)),
+        ("contemporary", "dense/orthogonal", "resnet110/cifar100", (70.93, 1.63)),
+        ("contemporary", "uniform/eoi", "efficientnet_b0/tiny_imagenet", (24.51, 13.25)),
+        ("contemporary_5", "snip/eoi", "resnet110/cifar10", (25.90, 35.54)),
+        ("activations", "erk/ai", "resnet32/tanh", (88.30, 0.18)),
+        ("activations", "synflow/base", "vgg16c/selu", (91.84, 0.20)),
+        ("activations", "synflow/base", "vgg16c/tanh", None),
+        ("init_runtime", "synflow/eoi", "resnet56/cifar10", (-14.43, 2.36)),
+        ("angles", "large", "resnet32/cifar10", (89.87, 0.22)),
+        ("parameter_counts", "cnn1000/cifar10", "kept", (18e6, None)),
+        ("contemporary", "erk/eoi", "resnet9000/cifar10", None),
+    ],
+)
+def test_cells_are_the_papers(item, line, column, expected):
+    assert paper_number(item, line, column) == expected
+
+
+def test_relu_is_the_same_in_both_paper_tables():
+    for line, cells in paper_tables()["activations"].items():
+        for model in ("resnet32", "vgg16c"):
+            assert cells[f"{model}/relu"] == paper_tables()["contemporary"][line][f"{model}/cifar10"]

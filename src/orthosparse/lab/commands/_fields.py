@@ -7,8 +7,8 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
-from orthosparse.lab.commands._names import completing
 from orthosparse.lab.commands._options import named_value
+from orthosparse.lab.names import completing
 
 Command = Callable[..., None]
 _RECIPE = "The model whose recipe is taken; by default the model's own."

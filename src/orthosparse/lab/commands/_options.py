@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._names import completing
+from orthosparse.lab.names import completing
 
 Distribution = Annotated[
     str, typer.Option(help="How many weights each layer keeps.", autocompletion=completing("distribution"))

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._names import completing
 from orthosparse.lab.commands._options import Device, Json, group, print_json
+from orthosparse.lab.names import completing
 
 _ROWS = "A file for the rows, one JSON object a line."
 bench = group(

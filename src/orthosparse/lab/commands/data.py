@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._names import completing
 from orthosparse.lab.commands._options import Json, print_json
+from orthosparse.lab.names import completing
 
 RESUMES_WITH = ()
 _HELP = "Any of mnist, fashion_mnist, cifar10, cifar100, tiny_imagenet, imagenet."

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._names import completing
 from orthosparse.lab.commands._options import (
     Distribution,
     Exclude,
@@ -21,6 +20,7 @@ from orthosparse.lab.commands._options import (
     named_value,
     print_json,
 )
+from orthosparse.lab.names import completing
 
 _MODEL = "A model of the paper (mlp, resnet32, ...), timm:NAME, or path/to/file.py:function."
 _INPUT = "Shape of one input, e.g. 3x224x224; the data's or the model's own by default."

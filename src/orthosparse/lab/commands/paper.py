@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._names import completing, names_of
 from orthosparse.lab.commands._options import Device, Json, Root, group, print_json, whole_numbers
 from orthosparse.lab.commands._sweep import budget_of, check_changes, conclude, only_those, pairs_of
+from orthosparse.lab.names import check_name, completing
 
 RESUMES_WITH = ()  # what an interrupted command needs beside itself to go on: nothing
 _STORE = Path("runs/paper/results.sqlite")
@@ -138,7 +138,7 @@ def run(
     started = partial(lookup(ENGINES, engine, "engine"), jobs=jobs, address=address, gpus=gpus)
     asked = None if seeds is None else whole_numbers(seeds)
     if precision is not None:
-        lookup(dict.fromkeys(names_of("precision")), precision, "precision")
+        check_name("precision", precision)
     if engine == "local":
         resolved(device)
     own = {"epochs": epochs, "precision": precision}

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from orthosparse.lab.commands._fields import given_of, with_fields
-from orthosparse.lab.commands._names import completing
 from orthosparse.lab.commands._options import Device, Json, Seed, print_json
+from orthosparse.lab.names import completing
 
 RESUMES_WITH = ("--resume",)
 STORE = "results.sqlite"

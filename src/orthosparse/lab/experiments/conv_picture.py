@@ -4,11 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-
-from orthosparse import init, isometry
 from orthosparse.lab.experiments._experiment import Experiment, Progress
-from orthosparse.randomness import derive
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +30,11 @@ class ConvPicture(Experiment):
     ) -> dict[str, Any]:
         """Return weights and mask (0 and 1) in the order of the tensor [outputs, inputs, side, side]."""
         del root, out, device, progress  # nothing to read, keep or wait for
+        import torch
+
+        from orthosparse import init, isometry
+        from orthosparse.randomness import derive
+
         weight = torch.zeros(self.outputs, self.inputs, self.side, self.side)
         generator = derive(seed, "conv_picture")
         options = {"density": self.density, "center_density": self.center_density, "generator": generator}

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse import givens
 from orthosparse.lab.experiments._experiment import Experiment, Progress
-from orthosparse.randomness import derive
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +27,9 @@ class ExpectedDensity(Experiment):
     ) -> dict[str, Any]:
         """Return both curves and their largest distance."""
         del root, out, device, progress  # nothing to read, keep or wait for
+        from orthosparse import givens
+        from orthosparse.randomness import derive
+
         rotations = self.rotations
         if rotations is None:
             rotations = givens.expected_rotations(self.size, self.size, 0.99)

@@ -4,13 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-from torch import nn
-
-from orthosparse import DISTRIBUTIONS, SCHEMES, isometry
 from orthosparse.lab.experiments._experiment import Experiment, Progress
-from orthosparse.randomness import derive
-from orthosparse.registry import lookup
+from orthosparse.lab.names import check_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +24,7 @@ class MaskPicture(Experiment):
         Raises:
             ValueError: an unknown one.
         """
-        lookup(SCHEMES, self.scheme, "scheme")
+        check_name("scheme", self.scheme)
 
     def run(
         self,
@@ -42,6 +37,12 @@ class MaskPicture(Experiment):
     ) -> dict[str, Any]:
         """Return the mask (0 and 1) and the values, row after row."""
         del root, out, device, progress  # nothing to read, keep or wait for
+        import torch
+        from torch import nn
+
+        from orthosparse import DISTRIBUTIONS, SCHEMES, isometry
+        from orthosparse.randomness import derive
+
         linear: nn.Linear = nn.utils.skip_init(nn.Linear, self.size, self.size, bias=False)
         with torch.no_grad():
             linear.weight.zero_()

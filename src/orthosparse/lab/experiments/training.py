@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse.lab.experiments._experiment import Experiment, Progress, words_of
+from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments._fields import changed_fields, plain_fields, words_of
 from orthosparse.lab.training.recipe import RECIPES, Recipe
 from orthosparse.lab.training.run import Run, recipe_for
 
@@ -53,7 +54,7 @@ class Training(Experiment, Run):
     @classmethod
     def names(cls) -> set[str]:
         """Return the fields of a run and of its recipe."""
-        return super().names() | set(_IN_RECIPE)
+        return {field.name for field in fields(cls)} | set(_IN_RECIPE)
 
     def unread(self) -> set[str]:
         """Return the fields of the sparse start, for a dense network."""
@@ -62,13 +63,13 @@ class Training(Experiment, Run):
     def given(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, and those of the recipe that differ from the model's."""
         base = self._base()
-        own = {name: value for name, value in super().given().items() if name != "recipe"}
+        own = {name: value for name, value in changed_fields(self, self.unread()).items() if name != "recipe"}
         named = {} if base is None else {"recipe": base}
         return own | named | _changes(self.recipe, RECIPES[base or self.model])
 
     def described(self) -> dict[str, Any]:
         """Return every field, and those of the recipe beside them."""
-        return super().described() | {"recipe": self._base()} | _floats(asdict(self.recipe))
+        return plain_fields(self) | {"recipe": self._base()} | _floats(asdict(self.recipe))
 
     def label(self) -> str:
         """Return the given fields in a few words, the start among them."""

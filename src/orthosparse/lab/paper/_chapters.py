@@ -1,14 +1,22 @@
-"""Chapters of the report: an item, its own rows out of all rows, what they render to, on which machines, how long."""
+"""What the report is made of: items with their own rows out of all rows, and single runs."""
 
+import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
+from orthosparse.lab.experiments import experiment_of
 from orthosparse.lab.paper._contents import Rendered
 from orthosparse.lab.paper._layout import seconds_text
 from orthosparse.lab.paper._rows import Row, Setting, family, setting_of
 from orthosparse.lab.sweep.store import together_of
+
+_POINTS = 240  # of an embedded curve; longer ones are thinned evenly, first and last kept
+_WHOLE = ("mask", "weights", "values")  # pictures, not curves
+_UNSEEN = ("values", "weights", "lr", "seconds")  # curves that the page does not draw
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,25 @@ def coverage(chapters: Iterable[Chapter]) -> str:
     cells = [cell for table in tables for cells in table.cells for cell in cells if cell.paper is not None]
     ours = sum(cell.ours is not None and cell.whole for cell in cells)
     return f"{ours} of {len(cells)} cells of the paper's tables have our number at the paper's epochs."
+
+
+def runs_json(rows: Iterable[Row]) -> str:
+    """Return the runs as JSON that may stand inside a script element."""
+    runs = [_run(row) for row in rows if row["curves"]]
+    runs.sort(key=lambda run: (run["name"], run["seed"]))
+    return json.dumps(runs, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def thinned(values: Sequence[Any]) -> dict[str, Any]:
+    """Return every k-th value, and k.
+
+    Example:
+        >>> found = thinned(range(1000))
+        >>> found["step"], len(found["y"])
+        (5, 200)
+    """
+    step = max(1, math.ceil(len(values) / _POINTS))
+    return {"step": step, "y": list(values[::step])}
 
 
 def _chapter(name: str, item: ModuleType, rows: list[tuple[str, Row]], smoke: bool) -> Chapter:
@@ -83,3 +110,19 @@ def _machines(rows: list[Row]) -> str:
     # Rows of networks that trained together all have the time of the whole.
     seconds = sum(row["wall_s"] / together_of(row) for row in rows)
     return f"{len(rows)} row{'s' * (len(rows) > 1)}: {named}; {seconds_text(seconds)} in all"
+
+
+def _run(row: Row) -> dict[str, Any]:
+    metrics = {name: value for name, value in row["metrics"].items() if not isinstance(value, list | dict)}
+    curves = {
+        name: {"step": 1, "y": values} if name in _WHOLE else thinned(values)
+        for name, values in row["curves"].items()
+        if name not in _UNSEEN
+    }
+    return {
+        "name": experiment_of(row["key"]).label(),
+        "seed": row["seed"],
+        "about": f"{row['device']}, {row['wall_s']:.4g} s, commit {row['commit'] or 'unknown'}, {row['time']}",
+        "metrics": metrics,
+        "curves": curves,
+    }

@@ -1,13 +1,14 @@
 """Tables out of measurements: means and deviations, the paper's numbers beside them, the best ones marked."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
-from orthosparse.lab.paper._causes import cause_of
-from orthosparse.lab.paper._contents import Cell, Column, Line, Measurement, Place, Table
-from orthosparse.lab.paper.numbers import number
-from orthosparse.lab.paper.statistics import is_clear, summary, to_paper
+from orthosparse.lab.paper._contents import Cell, Column, Line, Measurement, Number, Place, Table
+from orthosparse.lab.paper.statistics import cause_of, is_clear, summary, to_paper
 
 
 def table_of(
@@ -46,8 +47,29 @@ def table_of(
     )
 
 
+@cache
+def paper_tables() -> dict[str, dict[str, dict[str, Number]]]:
+    """Return the paper's numbers by item, line (``distribution/scheme``) and column (``model/data``)."""
+    text = files("orthosparse.lab.paper").joinpath("numbers.json").read_text(encoding="utf-8")
+    found = json.loads(text)
+    return {
+        item: {line: {column: (mean, std) for column, (mean, std) in cells.items()} for line, cells in lines.items()}
+        for item, lines in found.items()
+    }
+
+
+def paper_number(item: str, line: str, column: str) -> Number | None:
+    """Return a cell of the paper, None where it has none.
+
+    Example:
+        >>> paper_number("contemporary", "erk/eoi", "resnet32/cifar10")
+        (89.79, 0.38)
+    """
+    return paper_tables().get(item, {}).get(line, {}).get(column)
+
+
 def _cell(measured: Measurement | None, line: Line, column: Column, item: str | None, title: str) -> Cell:
-    paper = None if item is None else number(item, line.key, column.key)
+    paper = None if item is None else paper_number(item, line.key, column.key)
     if measured is None:
         return Cell(paper, exists=False)
     ours, seeds = summary(measured.values), len(measured.values)

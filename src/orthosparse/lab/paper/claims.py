@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orthosparse.lab.paper import ITEMS
-from orthosparse.lab.paper._causes import AI
 from orthosparse.lab.paper._chapters import Chapter, chapters_of
 from orthosparse.lab.paper._contents import Cell, Table
 from orthosparse.lab.paper._layout import number_text, text_table
 from orthosparse.lab.paper._rows import read_rows
 from orthosparse.lab.paper._study import INITS, METHODS
-from orthosparse.lab.paper.statistics import Difference, is_clear, paired
+from orthosparse.lab.paper.statistics import AI, Difference, is_clear, paired
 from orthosparse.lab.rendering.text import markdown_table, markdown_text
 
 HOLDS, PARTLY, FAILS, OPEN = "holds", "holds in part", "does not hold", "not measured yet"

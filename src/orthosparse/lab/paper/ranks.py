@@ -8,8 +8,8 @@ from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._contents import Cell, Column, Line, Measurement, Number, Place, Rendered, Table
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import INITS, METHODS, SEEDS, drawn, pointed, unique
+from orthosparse.lab.paper._tables import paper_number
 from orthosparse.lab.paper.contemporary import COLUMNS, cells_of
-from orthosparse.lab.paper.numbers import number
 from orthosparse.lab.paper.statistics import summary
 from orthosparse.lab.rendering.contents import Figure
 
@@ -60,7 +60,7 @@ def _column(measured: Mapping[Place, Measurement | None], column: Column) -> lis
     papers, ours, notes, whole = [], [], set(), True
     used: dict[str, list[dict[str, Any]]] = {init: [] for init in INITS}
     for method in METHODS:
-        paper = {init: number("contemporary", f"{method}/{init}", column.key) for init in INITS}
+        paper = {init: paper_number("contemporary", f"{method}/{init}", column.key) for init in INITS}
         papers += _ranked(paper)
         own = {init: measured[f"{method}/{init}", column.key] or Measurement() for init in INITS}
         found = _ranked({init: summary(each.values) for init, each in own.items()})

@@ -187,7 +187,7 @@ class Page:
         warning: stands out below the lead.
         foot: where it comes from: command, versions, machine.
         filters: names of models and methods to choose from; what belongs to another one is hidden.
-        runs: JSON of single runs to search, see `lab.paper._runs`; empty for none.
+        runs: JSON of single runs to search, see `lab.paper._chapters`; empty for none.
     """
 
     title: str

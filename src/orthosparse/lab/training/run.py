@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from orthosparse.lab.names import check_name, names_of
 from orthosparse.lab.training.recipe import RECIPES, Recipe
 from orthosparse.registry import lookup
 
@@ -79,21 +80,14 @@ class Run:
 
 
 def _check_names(run: Run) -> None:
-    # Imported here: whoever reads the fields for a command's help does not wait for torch.
-    from orthosparse import DISTRIBUTIONS, SCHEMES
-    from orthosparse.lab.data import DATA
-    from orthosparse.lab.models import ACTIVATIONS, DENSE_INITS, MODELS
-
-    if not run.model.startswith("timm:") and run.model not in MODELS:
-        raise ValueError(f"model: expected one of {', '.join(sorted(MODELS))} or timm:NAME; got {run.model!r}")
-    lookup(DATA, run.data, "data")
-    lookup(DISTRIBUTIONS, run.distribution, "distribution")
-    lookup(SCHEMES, run.scheme, "scheme")
-    lookup(DENSE_INITS, run.recipe.dense_init, "dense_init")
-    if run.activation is not None:
-        lookup(ACTIVATIONS, run.activation, "activation")
-    if run.dynamic is not None:
-        lookup(DYNAMICS, run.dynamic, "dynamic")
+    if not run.model.startswith("timm:") and run.model not in names_of("model"):
+        raise ValueError(
+            f"model: expected one of {', '.join(sorted(names_of('model')))} or timm:NAME; got {run.model!r}"
+        )
+    given = {"activation": run.activation, "dynamic": run.dynamic, "dense_init": run.recipe.dense_init}
+    for option, name in (given | {each: getattr(run, each) for each in ("data", "distribution", "scheme")}).items():
+        if name is not None:
+            check_name(option, name)
 
 
 def recipe_for(model: str, what: str = "model") -> Recipe:

@@ -1,8 +1,12 @@
-"""Names that a shell completes, read from the source of their tables: a key press must not import torch."""
+"""The names in the tables of the program, read from their source: reading a name must not import torch."""
 
 import ast
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from importlib.resources import files
+
+from orthosparse.registry import lookup
 
 # Where the names of an option stand: a file of the package, and a literal table or tuple in it.
 TABLES = {
@@ -30,12 +34,13 @@ TABLES = {
 }
 
 
-def names_of(option: str) -> list[str]:
+@cache
+def names_of(option: str) -> tuple[str, ...]:
     """Return the names in the table of an option, in its order.
 
     Example:
         >>> names_of("engine")
-        ['local', 'ray']
+        ('local', 'ray')
     """
     path, table = TABLES[option]
     for node in ast.parse(files("orthosparse").joinpath(path).read_text(encoding="utf-8")).body:
@@ -43,14 +48,29 @@ def names_of(option: str) -> list[str]:
         if any(isinstance(target, ast.Name) and target.id == table for target in targets):
             value = getattr(node, "value", None)
             found = value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", [])
-            return [key.value for key in found if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+            return tuple(key.value for key in found if isinstance(key, ast.Constant) and isinstance(key.value, str))
     raise LookupError(f"{path} has no table {table}")  # our own mistake
+
+
+def check_name(option: str, name: str) -> None:
+    """Check that a table has a name; the table is imported only where its source does not list the name.
+
+    Raises:
+        ValueError: it does not.
+
+    Example:
+        >>> check_name("scheme", "eoi")
+    """
+    if name not in names_of(option):
+        path, table = TABLES[option]
+        module = f"orthosparse.{path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
+        lookup(getattr(import_module(module), table), name, option)
 
 
 def completing(option: str) -> Callable[[], list[str]]:
     """Return what typer asks for the values of an option; it leaves out those that do not begin as typed."""
 
     def complete() -> list[str]:
-        return names_of(option)
+        return list(names_of(option))
 
     return complete
