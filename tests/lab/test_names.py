@@ -19,7 +19,7 @@ def test_the_names_read_from_the_source_are_those_of_the_table(option):
 
 
 def test_a_wrong_name_is_answered_with_the_names_there_are():
-    with pytest.raises(ValueError, match="scheme: expected one of ai, base, eoi, sao; got 'magic'"):
+    with pytest.raises(ValueError, match=r"scheme: expected one of ai, base, eoi, .*; got 'magic'"):
         check_name("scheme", "magic")
 
 
