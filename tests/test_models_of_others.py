@@ -12,9 +12,9 @@ def from_timm(name):
     return timm.create_model(name)
 
 
-def gpt2():
+def gpt2(**config):
     transformers = pytest.importorskip("transformers")
-    return transformers.GPT2LMHeadModel(transformers.GPT2Config())
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**config))
 
 
 @pytest.mark.parametrize("name", ["efficientnet_b0", "resnet50", "deit3_small_patch16_224", "convnext_tiny", "gpt2"])
@@ -29,3 +29,14 @@ def test_the_global_count_is_exact_and_dense_layers_are_orthogonal(name):
     # float32, scores over thousands of rows: far from the 1e-1 of anything that is not orthogonal.
     scores = {row.layer: row.orthogonality for row in report.rows if layers[row.layer].groups == 1}
     assert {layer: score for layer, score in scores.items() if score > 1e-4} == {}
+
+
+def test_an_output_layer_that_is_tied_to_the_embedding_survives_tie_weights():
+    with torch.random.fork_rng(devices=[]):
+        model = gpt2(n_embd=16, n_layer=1, n_head=2, vocab_size=40, bos_token_id=0, eos_token_id=0)
+    orthosparse.sparsify(model, 0.3, include=["lm_head"], generator=torch.Generator().manual_seed(0))
+    before = model.lm_head.weight.detach().clone()
+    model.tie_weights()
+    assert torch.equal(model.lm_head.weight, before)
+    assert torch.equal(model.transformer.wte.weight, before)
+    assert model.lm_head.weight_mask is model.transformer.wte.weight_mask

@@ -1,9 +1,10 @@
 """What an argument must be: every check raises an error that names the argument, what was expected and what came."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 from operator import index
+from os import PathLike
 from typing import Any
 
 import torch
@@ -151,6 +152,78 @@ def check_parameter(name: str, parameter: nn.Parameter) -> None:
         raise ValueError(f"model: expected weights that lie in memory; {name!r} is on the meta device")
     if not parameter.numel():
         raise ValueError(f"model: expected weights; {name!r} has none, its shape is {tuple(parameter.shape)}")
+
+
+def check_model(model: nn.Module) -> nn.Module:
+    """Return `model`; raise TypeError unless it is a module whose tensors can be exchanged (a scripted one's cannot).
+
+    Example:
+        >>> check_model(nn.Linear)
+        Traceback (most recent call last):
+        ...
+        TypeError: model: expected a torch.nn.Module; got the class Linear, not an instance of it
+    """
+    if isinstance(model, type):
+        raise TypeError(f"model: expected a torch.nn.Module; got the class {model.__name__}, not an instance of it")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module; got {model!r} ({type(model).__name__})")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise TypeError("model: expected a module in Python; got one that torch.jit scripted or traced: call it before")
+    return model
+
+
+def check_optimizer(optimizer: object) -> None:
+    """Raise TypeError unless `optimizer` is None or holds parameters and what it knows of them.
+
+    It is asked for what it has: wrappers of frameworks pass for optimizers without being derived from torch's.
+    """
+    if optimizer is None:
+        return
+    if isinstance(optimizer, type) or not (hasattr(optimizer, "param_groups") and hasattr(optimizer, "state")):
+        raise TypeError(f"optimizer: expected a torch.optim.Optimizer; got {optimizer!r}")
+
+
+def check_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `state`; raise TypeError unless it is a mapping whose keys are strings.
+
+    Example:
+        >>> check_state("model.pt")
+        Traceback (most recent call last):
+        ...
+        TypeError: state: expected a state dict; got 'model.pt' (str): torch.load and safetensors read one from a file
+    """
+    if isinstance(state, str | PathLike):
+        hint = "torch.load and safetensors read one from a file"
+        raise TypeError(f"state: expected a state dict; got {state!r} ({type(state).__name__}): {hint}")
+    if not isinstance(state, Mapping):
+        raise TypeError(f"state: expected a state dict; got {describe(state)}")
+    for key in state:
+        if not isinstance(key, str):
+            raise TypeError(f"state: expected strings for keys; got {key!r} ({type(key).__name__})")
+    return state
+
+
+def check_loadable(key: str, value: torch.Tensor, tensor: torch.Tensor, *, assign: bool) -> None:
+    """Raise unless `value` can be copied into the model's `tensor` (or put in its place, by `assign`).
+
+    Raises:
+        TypeError: no dense tensor, or of another kind of numbers (real, integer, bool, complex).
+        ValueError: `tensor` or `value` has no memory.
+    """
+    if not isinstance(value, torch.Tensor) or not _is_dense(value):
+        raise TypeError(f"state: expected a dense tensor for {key!r}; got {describe(value)}")
+    if nn.parameter.is_lazy(tensor) or nn.parameter.is_lazy(value):
+        return
+    if _kind(value) != _kind(tensor):
+        raise TypeError(f"state: expected {tensor.dtype} for {key!r}, or another type like it; got {value.dtype}")
+    if value.is_meta and not tensor.is_meta:
+        raise ValueError(f"state: expected tensors that lie in memory; {key!r} is on the meta device")
+    if tensor.is_meta and not value.is_meta and not assign:
+        raise ValueError(f"assign: expected True for a model on the meta device, as {key!r} is; got False")
+
+
+def _kind(tensor: torch.Tensor) -> tuple[bool, bool, bool]:
+    return tensor.is_floating_point(), tensor.is_complex(), tensor.dtype is torch.bool
 
 
 def check_groups(weight: torch.Tensor, groups: int) -> int:

@@ -5,6 +5,14 @@ from collections.abc import Iterator
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
+# Torch's distributed checkpoints, FSDP and accelerate drop this name from every key, wherever it stands: what is
+# registered under it has the name of the module around it, for models and for optimizers.
+TRANSPARENT = "_checkpoint_wrapped_module"
+
+
+class LeafParameters(nn.Module):
+    """The parameters behind masked tensors of one module, under the names of those tensors."""
+
 
 def leaf(module: nn.Module, tensor: str) -> nn.Parameter:
     """Return the parameter behind ``module.tensor``: the original one where a parametrization stands before it."""
@@ -28,20 +36,19 @@ def tensor_names(module: nn.Module) -> list[str]:
     return [*plain, *getattr(module, "parametrizations", ())]
 
 
-def plain_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the named modules of `model` that hold tensors of their own: all but the parametrizations' lists."""
-    for name, module in model.named_modules():
-        if not isinstance(module, ParametrizationList):
+def plain_modules(model: nn.Module, *, remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the named modules of `model` that hold tensors of their own, not those behind a parametrization."""
+    for name, module in model.named_modules(remove_duplicate=remove_duplicate):
+        if not isinstance(module, ParametrizationList | LeafParameters):
             yield name, module
 
 
 def plain_name(name: str) -> str:
-    """Return a parameter's name without what a parametrization adds to it.
+    """Return a parameter's name without what a mask or another parametrization adds to it.
 
     Example:
-        >>> plain_name("layers.0.parametrizations.weight.original"), plain_name("layers.0.bias")
-        ('layers.0.weight', 'layers.0.bias')
+        >>> plain_name("layers.0._checkpoint_wrapped_module.weight"), plain_name("0.parametrizations.weight.original")
+        ('layers.0.weight', '0.weight')
     """
-    if "parametrizations." not in name:
-        return name
-    return name.replace("parametrizations.", "").removesuffix(".original")
+    name = name.replace(f"{TRANSPARENT}.", "")
+    return name.replace("parametrizations.", "").removesuffix(".original") if "parametrizations." in name else name

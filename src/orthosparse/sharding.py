@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
-def is_sharded(tensor: Tensor) -> bool:
+def is_sharded(tensor: Tensor | None) -> bool:
     """Whether `tensor` is a DTensor (asked without importing it, which costs more than the whole library)."""
     return hasattr(tensor, "placements")
 

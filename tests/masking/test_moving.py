@@ -55,7 +55,7 @@ def test_functional_calls_differentiate_through_the_mask(generator):
     model(x).sum().backward()
     for name, value in model.named_parameters():
         assert torch.allclose(gradients[name], value.grad)
-    assert gradients["0.parametrizations.weight.original"][~masks["0"]].count_nonzero() == 0
+    assert gradients["0._checkpoint_wrapped_module.weight"][~masks["0"]].count_nonzero() == 0
 
 
 def test_copies_with_masks_of_their_own_run_as_one_ensemble(generator):

@@ -75,12 +75,10 @@ def test_missing_unexpected_and_misfit_keys_go_by_the_names_of_the_state_dict(ge
     assert model.load_state_dict(state, strict=False) == (["2.0.weight"], ["2.0.weights"])
     assert torch.equal(model[2][0].weight, before)
     state = {**model.state_dict(), "0.weight": torch.ones(5, 7)}
-    with pytest.raises(RuntimeError, match=r"size mismatch for 0\.weight: got torch\.Size\(\[5, 7\]\)"):
+    with pytest.raises(RuntimeError, match=r"size mismatch for 0\.weight: .* torch\.Size\(\[5, 7\]\)"):
         model.load_state_dict(state)
     state = {**model.state_dict(), "0.weight_mask": masks["0"].float()}
-    with pytest.raises(
-        RuntimeError, match=r"mismatch for 0\.weight_mask: got torch\.Size\(\[7, 5\]\) \(torch\.float32"
-    ):
+    with pytest.raises(RuntimeError, match=r"type mismatch for 0\.weight_mask: .* got torch\.float32"):
         model.load_state_dict(state)
     assert torch.equal(masking.masks_of(model)["0"], masks["0"])
     with pytest.raises(RuntimeError, match=r'Unexpected key.*"0\.weight_mask"'):

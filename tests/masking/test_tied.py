@@ -83,3 +83,14 @@ def test_a_module_under_two_names_gets_one_mask_by_either_and_loads_from_its_sta
     torch.testing.assert_close(other(x), model(x))
     with pytest.raises(ValueError, match="one mask for the tied '0' and '2'"):
         masking.attach(other, {"0": mask, "2": mask})
+
+
+def test_tying_tied_tensors_again_by_their_names_changes_nothing(generator):
+    """As Hugging Face's ``tie_weights`` does."""
+    model = filled(Tied(), generator)
+    masking.attach(model, {"one": torch.rand(4, 4, generator=generator) < 0.5})
+    parameter, before = leaf(model.one, "weight"), model.one.weight.detach().clone()
+    model.two.weight = model.get_parameter("one.weight")
+    assert leaf(model.one, "weight") is leaf(model.two, "weight") is parameter
+    assert len([*model.parameters()]) == 1
+    assert torch.equal(model.two.weight, before)

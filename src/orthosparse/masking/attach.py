@@ -1,10 +1,11 @@
 """Masks on a model: attach, read, replace and bake them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
+from orthosparse.checks import check_model, check_optimizer
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking.masked_tensor import (
@@ -16,7 +17,7 @@ from orthosparse.masking.masked_tensor import (
     why_unmaskable,
 )
 from orthosparse.masking.optimizer_state import reset_entries
-from orthosparse.masking.owners import check_masks, masked_owners_of, owners_of
+from orthosparse.masking.owners import Owner, check_masks, masked_owners_of, owners_of
 from orthosparse.parametrized import leaf
 from orthosparse.sharding import (
     compute_device,
@@ -54,11 +55,23 @@ def attach(
         >>> sorted(model.state_dict())
         ['0.bias', '0.weight', '0.weight_mask']
     """
-    model = unwrapped(model)
+    model = unwrapped(check_model(model))
+    check_optimizer(optimizer)
     owners = owners_of(model, layers)
     check_masks(masks, owners)
     reshard(model)
-    for name in masks:
+    check_attachable(model, masks, owners)
+    for name, mask in masks.items():
+        parameter = leaf(*owners[name][0])
+        holder = Mask(_laid_out(mask, parameter))
+        reset_entries(parameter, holder.mask, optimizer)
+        for owner in owners[name]:
+            move_fsdp_parameter(model, owner, (register_mask(*owner, holder).home, owner[1]))
+
+
+def check_attachable(model: nn.Module, names: Iterable[str], owners: Mapping[str, list[Owner]]) -> None:
+    """Raise ValueError if the tensor of a name cannot get a mask."""
+    for name in names:
         for owner in owners[name]:
             if reason := why_unmaskable(*owner):
                 raise ValueError(f"masks: {name!r} {reason}")
@@ -66,12 +79,6 @@ def attach(
                 raise ValueError(
                     f"model: fully_shard was called around it for {name!r}; pass the module it was called on"
                 )
-    for name, mask in masks.items():
-        parameter = leaf(*owners[name][0])
-        holder = Mask(_laid_out(mask, parameter))
-        reset_entries(parameter, holder.mask, optimizer)
-        for owner in owners[name]:
-            move_fsdp_parameter(model, owner, (register_mask(*owner, holder), "original"))
 
 
 def masked_layers(model: nn.Module) -> dict[str, MaskedTensor]:
@@ -79,7 +86,10 @@ def masked_layers(model: nn.Module) -> dict[str, MaskedTensor]:
 
     Of each, ``original`` is the parameter and ``holder.mask`` the mask itself.
     """
-    return {name: dict(masked_tensors(m))[t] for name, ((m, t), *_) in masked_owners_of(unwrapped(model)).items()}
+    return {
+        name: dict(masked_tensors(m))[t]
+        for name, ((m, t), *_) in masked_owners_of(unwrapped(check_model(model))).items()
+    }
 
 
 def masks_of(model: nn.Module) -> Masks:
@@ -114,7 +124,8 @@ def replace_masks(
         >>> int(model[0].weight.count_nonzero())
         0
     """
-    model = unwrapped(model)
+    model = unwrapped(check_model(model))
+    check_optimizer(optimizer)
     check_masks(masks, masked_owners_of(model))
     reshard(model)
     layers = masked_layers(model)
@@ -139,14 +150,14 @@ def bake(model: nn.Module) -> None:
         >>> print(model[0], is_sparsified(model))
         Linear(in_features=2, out_features=2, bias=True) False
     """
-    model = unwrapped(model)
+    model = unwrapped(check_model(model))
     owners = masked_owners_of(model)
     for name in owners:
         if any(len(dict(masked_tensors(module))[tensor]) > 1 for module, tensor in owners[name]):
             raise ValueError(f"model: {name!r} has another parametrization after its mask; remove that first")
     reshard(model)
     for owner in [owner for found in owners.values() for owner in found]:
-        move_fsdp_parameter(model, (remove_mask(*owner), "original"), owner)
+        move_fsdp_parameter(model, (remove_mask(*owner).home, owner[1]), owner)
 
 
 def _laid_out(mask: Tensor, parameter: Tensor) -> Tensor:

@@ -58,7 +58,8 @@ class _Layer:
     def __init__(self, masked: MaskedTensor, optimizer: torch.optim.Optimizer) -> None:
         self._holder, self._optimizer = masked.holder, optimizer
         # The dictionaries themselves: looking names up in modules takes as long as masking a small layer.
-        self._parameters: dict[str, Any] = masked._parameters
+        self._parameters: dict[str, Any] = masked.home._parameters
+        self._tensor = masked.tensor
         self._buffers: dict[str, Any] = self._holder._buffers
         self._bits = torch.empty(0)
         self._made_of: tuple[Tensor | None, int] = (None, 0)
@@ -69,7 +70,7 @@ class _Layer:
         object.__setattr__(self._holder, "bypassed", value)  # not a module's own: that looks for parameters first
 
     def mask_parameter(self) -> None:
-        parameter, mask = self._parameters["original"], self._buffers["mask"]
+        parameter, mask = self._parameters[self._tensor], self._buffers["mask"]
         if not _is_unchanged(mask, self._made_of):
             self._take(mask, parameter)
         elif _is_unchanged(parameter, self._trusted) and not self._is_remembered:
@@ -78,12 +79,12 @@ class _Layer:
         self.trust()
 
     def mask_gradient(self) -> None:
-        gradient = self._parameters["original"].grad
+        gradient = self._parameters[self._tensor].grad
         if gradient is not None:
             self._zero_off(gradient)
 
     def trust(self) -> None:
-        parameter = self._parameters["original"]
+        parameter = self._parameters[self._tensor]
         self._trusted = parameter, parameter._version
 
     def _take(self, mask: Tensor, parameter: Tensor) -> None:

@@ -1,42 +1,94 @@
-"""State dicts with masks, loaded into a model that has none or others."""
+"""State dicts with masks, loaded into a model that has none or others: all of it or nothing."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
+from orthosparse.checks import check_loadable, check_model, check_state
 from orthosparse.layers import layer_name, unwrapped
-from orthosparse.masking.attach import attach
-from orthosparse.masking.owners import check_masks, owners_of, parameters_of
+from orthosparse.mappings import Masks
+from orthosparse.masking.attach import attach, check_attachable
+from orthosparse.masking.masked_tensor import masked_tensors
+from orthosparse.masking.owners import Owner, check_masks, owners_of, parameters_of
+from orthosparse.masking.rehearsal import load, rehearse
 from orthosparse.parametrized import leaf
+from orthosparse.sharding import reshard, shard_like
 
 
 def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = True, assign: bool = False) -> Any:
     """Load a state dict that holds masks, and put on `model` those it lacks.
 
-    The prefixes that DistributedDataParallel and torch.compile put before every key are dropped.
+    The prefixes that DistributedDataParallel and torch.compile put before every key are dropped. Tied tensors stay
+    tied. Under FSDP2 every rank passes the whole state dict (or its shards), and keeps its part.
+
+    Args:
+        assign: as for ``load_state_dict``; needed by a model on the meta device.
 
     Returns:
         the missing and unexpected keys, as ``load_state_dict`` does.
 
     Raises:
-        TypeError, ValueError: a mask that does not fit the model, which is unchanged.
-        RuntimeError: `state` does not fit otherwise, as ``load_state_dict`` says it; no mask is put on.
+        TypeError: `state` is no state dict, or a value in it of a wrong type; the model is unchanged, as below.
+        ValueError: a mask that does not fit the model, or a value that cannot be read.
+        RuntimeError: `state` does not fit otherwise.
+
+    Example:
+        >>> import torch
+        >>> model, other = nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))
+        >>> attach(other, {"0": torch.eye(2, dtype=torch.bool)})
+        >>> load_sparse(model, other.state_dict())
+        <All keys matched successfully>
+        >>> int(model[0].weight.count_nonzero())
+        2
     """
-    model = unwrapped(model)
-    rest, owners = _without_wrappers(state), owners_of(model)
-    found: dict[int, tuple[str, Tensor]] = {}  # by parameter: tied tensors bring their one mask several times
-    for module_name, module, tensor in parameters_of(model):
-        key = f"{module_name}.{tensor}_mask".lstrip(".")
-        if key in rest and not hasattr(module, f"{tensor}_mask"):
-            mask = rest.pop(key)
-            found.setdefault(id(leaf(module, tensor)), (layer_name(module_name, tensor), mask))
-    masks = dict(found.values())
+    model = unwrapped(check_model(model))
+    rest, owners = _without_wrappers(check_state(state)), owners_of(model)
+    reshard(model)
+    masks, lacking = _take_masks(model, rest)
     check_masks(masks, owners)
-    result = model.load_state_dict(rest, strict=strict, assign=assign)
-    attach(model, masks)
+    check_attachable(model, lacking, owners)
+    _lay_out(model, rest, assign=assign)
+    rehearse(model, rest, strict=strict)
+    before = {id(leaf(*places[0])): places for places in owners.values()}
+    result = load(model, rest, strict=strict, assign=assign)
+    for parameter, places in before.items():
+        _tie_again(parameter, places)
+    attach(model, lacking)
     return result
+
+
+def _take_masks(model: nn.Module, state: dict[str, Any]) -> tuple[Masks, Masks]:
+    """Return the masks in `state` by layer name, and those that the model lacks, which are taken out of it."""
+    found: dict[int, tuple[str, Tensor]] = {}  # by parameter: tied tensors bring their one mask several times
+    lacking: set[str] = set()
+    for module_name, module, tensor in parameters_of(model):
+        key, masked = f"{module_name}.{tensor}_mask".lstrip("."), tensor in dict(masked_tensors(module))
+        if key in state and (masked or not hasattr(module, f"{tensor}_mask")):
+            mask = state[key] if masked else state.pop(key)
+            name, _ = found.setdefault(id(leaf(module, tensor)), (layer_name(module_name, tensor), mask))
+            lacking |= set() if masked else {name}
+    return dict(found.values()), {name: mask for name, mask in found.values() if name in lacking}
+
+
+def _lay_out(model: nn.Module, state: dict[str, Any], *, assign: bool) -> None:
+    """Check the values for the tensors of `model`, and divide whole ones as sharded parameters are."""
+    parameters = {f"{name}.{tensor}".lstrip("."): leaf(module, tensor) for name, module, tensor in parameters_of(model)}
+    for key, tensor in (*parameters.items(), *model.named_buffers(remove_duplicate=False)):
+        if key in state:
+            check_loadable(key, state[key], tensor, assign=assign)
+            if not is_lazy(tensor) and state[key].shape == tensor.shape:
+                state[key] = shard_like(state[key], tensor)
+
+
+def _tie_again(parameter: int, places: list[Owner]) -> None:
+    """Let all that held one parameter hold the last of those that were assigned."""
+    assigned = [leaf(*place) for place in places if id(leaf(*place)) != parameter]
+    for module, tensor in places if len(places) > 1 and assigned else ():
+        masked = dict(masked_tensors(module)).get(tensor)
+        setattr(masked.home if masked else module, tensor, assigned[-1])
 
 
 def _without_wrappers(state: Mapping[str, Any]) -> OrderedDict[str, Any]:

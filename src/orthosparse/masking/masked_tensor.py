@@ -6,15 +6,15 @@ where the mask is false. The state dict holds ``weight`` and ``weight_mask``; th
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from orthosparse.masking.state_dict import load, save
-from orthosparse.sharding import shard_like, zero_off_
+from orthosparse.masking.state_dict import MaskedParameters
+from orthosparse.parametrized import TRANSPARENT
+from orthosparse.sharding import is_sharded, shard_like, zero_off_
 
 
 class Mask(nn.Module):
@@ -32,8 +32,9 @@ class Mask(nn.Module):
 
     def __init__(self, mask: Tensor) -> None:
         super().__init__()
-        self.register_buffer("mask", mask)
+        self.register_buffer("mask", mask, persistent=False)  # MaskedParameters saves it
         self.lost = False  # the buffer holds whatever lay in memory
+        self.tensors = 0  # that hold it; more than one when they are tied
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return `weight` with zeros off the mask."""
@@ -68,26 +69,38 @@ class Mask(nn.Module):
 class MaskedTensor(parametrize.ParametrizationList):
     """A mask and the parameter behind it; unlike its base, it never exchanges that parameter's memory."""
 
-    def __init__(self, mask: Mask, original: nn.Parameter, order: list[str]) -> None:
+    home: MaskedParameters
+
+    def __init__(self, mask: Mask, home: MaskedParameters, tensor: str, order: list[str]) -> None:
         nn.ModuleList.__init__(self, [mask])
         self.unsafe, self.is_tensor, self.ntensors = False, True, 1
+        self.tensor = tensor
+        self.tied = mask.tensors > 0  # to one that held the mask before
+        mask.tensors += 1
         self.order = order  # of all the module's parameters, before any mask
-        self.handles: list[Any] = []
-        self.register_parameter("original", original)
+        vars(self)["home"] = home  # not as a module within this one
 
     @property
     def holder(self) -> Mask:
         """The mask."""
         return self[0]  # type: ignore[return-value]
 
+    @property
+    def original(self) -> nn.Parameter:  # type: ignore[override]
+        """The parameter."""
+        return self.home._parameters[self.tensor]  # type: ignore[return-value]
+
     def forward(self) -> Tensor:
         """Return the tensor as the module uses it; as the base does, with less Python on the way."""
+        first: Any
         first, *later = self._modules.values()
-        value: Any = self._parameters["original"]
+        value: Any = self.home._parameters[self.tensor]
         if not first.bypassed:
             value = first(value)
         for module in later:
             value = module(value)
+        if first.tensors > 1 and not torch.compiler.is_compiling():
+            value._is_param = first  # true: Hugging Face's tie_weights looks for what it ties by get_parameter
         return value  # type: ignore[no-any-return]
 
     def zero_off_mask(self) -> None:
@@ -104,16 +117,15 @@ class MaskedTensor(parametrize.ParametrizationList):
             value = module.right_inverse(value)  # type: ignore[operator]
         self.original.copy_(shard_like(value, self.original))
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        self.zero_off_mask()
-        super()._save_to_state_dict(destination, prefix, keep_vars)
 
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        value, mask = state[f"{prefix}original"].detach(), state[f"{prefix}0.mask"]
-        if not self.holder.lost:
-            value = torch.where(shard_like(mask.to(value.device), value), value, 0)
-        state[f"{prefix}original"] = shard_like(value, self.original)
-        super()._load_from_state_dict(state, prefix, *rest)
+class _Parametrizations(nn.ModuleDict):
+    """The parametrizations of one module; a mask that is taken out of it, by torch too, leaves nothing behind."""
+
+    def __delitem__(self, tensor: str) -> None:
+        removed = self[tensor]
+        super().__delitem__(tensor)
+        if isinstance(removed, MaskedTensor):
+            del removed.home._parameters[tensor], removed.home.masked[tensor]
 
 
 def _without_version_check(mask: Tensor) -> Tensor:
@@ -157,32 +169,55 @@ def register_mask(module: nn.Module, tensor: str, mask: Mask) -> MaskedTensor:
     parametrize.register_parametrization(module, tensor, nn.Identity(), unsafe=True)
     if first and isinstance(module, nn.RNNBase):
         type(module).__deepcopy__ = _copier(type(module).__deepcopy__)  # type: ignore[attr-defined]
-    masked = MaskedTensor(mask, original, order)
-    _table(module)[tensor] = masked
-    _sort(_table(module)._modules, order)
-    _table(module).train(module.training)
+    module.parametrizations.__class__ = _Parametrizations
+    home = module._modules.get(TRANSPARENT) or MaskedParameters(module)
+    assert isinstance(home, MaskedParameters)
+    module._modules[TRANSPARENT] = home
+    home._parameters[tensor] = original
+    _table(module)[tensor] = home.masked[tensor] = masked = MaskedTensor(mask, home, tensor, order)
+    for members in (_table(module)._modules, home._parameters, home.masked):
+        _sort(members, order)
+    for child in (_table(module), home):
+        child.train(module.training)
     setattr(type(module), f"{tensor}_mask", property(lambda self: self.parametrizations[tensor].holder.mask))
-    masked.handles = [
-        module.register_state_dict_post_hook(partial(save, tensor=tensor)),
-        module.register_load_state_dict_pre_hook(partial(load, tensor=tensor)),
-    ]
+    type(module).register_parameter = _register_parameter  # type: ignore[method-assign]
     return masked
 
 
 def remove_mask(module: nn.Module, tensor: str) -> MaskedTensor:
     """Turn a masked tensor back into the parameter, with the zeros in it; return what stood there."""
     masked: MaskedTensor = _table(module)[tensor]
+    original, home = masked.original, masked.home
     masked.zero_off_mask()
-    for handle in masked.handles:
-        handle.remove()
     del _table(module)[tensor]
+    if not home.masked:
+        for handle in home.handles:
+            handle.remove()
+        del module._modules[TRANSPARENT]
     last = not parametrize.is_parametrized(module)
     if last:
         del module.parametrizations
     module.__class__ = _renewed(type(module), without=(tensor, f"{tensor}_mask"), bare=last)
-    setattr(module, tensor, masked.original)
+    setattr(module, tensor, original)
     _sort(module._parameters, masked.order)
     return masked
+
+
+def _register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+    """Register a parameter beside the masked ones of a module; what takes the place of one of those is refused."""
+    masked = dict(masked_tensors(self)).get(name.removeprefix(f"{TRANSPARENT}."))
+    if masked is not None and getattr(param, "_is_param", None) is masked.holder:
+        return  # tied to it already
+    if is_sharded(param) and not is_sharded(self._parameters.get(name)):
+        raise RuntimeError(
+            f"{name!r} belongs to a module with masks, which cannot be divided among processes any more: "
+            "parallelize_module first, then sparsify (or load_sparse)"
+        )
+    if masked is not None:
+        raise RuntimeError(
+            f"{name!r} has a mask, which another parameter would not: write the values of a tensor into it, or bake"
+        )
+    nn.Module.register_parameter(self, name, param)
 
 
 def _plain_order(module: nn.Module) -> list[str]:

@@ -6,18 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse.layers import Layer, layer_name
-from orthosparse.masking.masked_tensor import MaskedTensor, masked_tensors
-from orthosparse.parametrized import leaf
+from orthosparse.masking.masked_tensor import masked_tensors
+from orthosparse.parametrized import leaf, plain_modules
 
 Owner = tuple[nn.Module, str]
 
 
 def parameters_of(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
     """(name of the module, module, tensor) of every parameter under each of its names; a masked one as before."""
-    for module_name, module in model.named_modules(remove_duplicate=False):
-        if not isinstance(module, MaskedTensor):
-            plain = [name for name, value in module._parameters.items() if value is not None]
-            yield from ((module_name, module, tensor) for tensor in (*plain, *dict(masked_tensors(module))))
+    for module_name, module in plain_modules(model, remove_duplicate=False):
+        plain = [name for name, value in module._parameters.items() if value is not None]
+        yield from ((module_name, module, tensor) for tensor in (*plain, *dict(masked_tensors(module))))
 
 
 def owners_of(model: nn.Module, layers: Mapping[str, Layer] | None = None) -> dict[str, list[Owner]]:

@@ -1,54 +1,100 @@
-"""The two keys that a masked tensor has in the state dict: out of torch's names for a parametrization, and back."""
+"""The parameters behind the masks of one module, and the two keys that each has in a state dict."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-
-def save(module: nn.Module, state: dict[str, Any], prefix: str, _: Any, *, tensor: str) -> None:
-    """Give a masked tensor of `module` its two keys (a post hook of ``state_dict``)."""
-    del module
-    inner = f"{prefix}parametrizations.{tensor}."
-    for key, inside in ((tensor, "original"), (f"{tensor}_mask", "0.mask")):
-        if inner + inside in state:
-            state[prefix + key] = state.pop(inner + inside)
+from orthosparse.parametrized import TRANSPARENT, LeafParameters
+from orthosparse.sharding import shard_like
 
 
-def load(
-    module: nn.Module,
-    state: dict[str, Any],
-    prefix: str,
-    _: Any,
-    strict: bool,
-    missing: list[str],
-    unexpected: list[str],
-    errors: list[str],
-    *,
-    tensor: str,
-) -> None:
-    """Lead the two keys of a masked tensor of `module` to it (a hook before ``load_state_dict``)."""
-    del unexpected
-    masked: Any = module.parametrizations[tensor]  # type: ignore[index]
-    holder, inner = masked.holder, f"{prefix}parametrizations.{tensor}."
-    value = state.pop(prefix + tensor, state.get(f"{inner}original"))
-    mask = state.pop(f"{prefix}{tensor}_mask", None)
-    if strict and value is None:
-        missing.append(prefix + tensor)
-    if strict and mask is None and holder.lost:
-        missing.append(f"{prefix}{tensor}_mask")
-    if value is not None and getattr(value, "shape", None) != masked.original.shape:
-        errors.append(_misfit(prefix + tensor, value, masked.original))
-        value = None
-    if mask is not None and (getattr(mask, "shape", None) != holder.mask.shape or mask.dtype is not torch.bool):
-        errors.append(_misfit(f"{prefix}{tensor}_mask", mask, holder.mask))
-        mask = None
-    # A dense checkpoint has no mask: the one that is there stays.
-    state[f"{inner}original"] = masked.original if value is None else value
-    state[f"{inner}0.mask"] = holder.mask if mask is None else mask
-    holder.lost = holder.lost and mask is None
+class MaskedParameters(LeafParameters):
+    """The parameters of one module that have masks: ``weight`` and ``weight_mask`` in its state dict.
+
+    Attributes:
+        masked: the parametrization of each parameter (a ``MaskedTensor``), by the name of the tensor.
+        handles: of the hooks on the module around it.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.masked: dict[str, Any] = {}
+        self.handles = [
+            module.register_state_dict_post_hook(_drop_inner_name),
+            module.register_load_state_dict_pre_hook(_add_inner_name),
+        ]
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yield the masks by their names in a state dict; distributed checkpoints ask each module for its own."""
+        del recurse, remove_duplicate
+        for tensor, masked in self.masked.items():
+            yield f"{prefix}.{tensor}_mask".lstrip("."), masked.holder.mask
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        for masked in self.masked.values():
+            masked.zero_off_mask()
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for tensor, masked in self.masked.items():
+            mask = masked.holder.mask.detach()
+            # safetensors takes a second key of one memory for one that need not be there.
+            destination[f"{prefix}{tensor}_mask"] = mask.clone() if masked.tied else mask
+
+    def _load_from_state_dict(
+        self, state: dict[str, Any], prefix: str, metadata: Any, strict: bool, *problems: list[str]
+    ) -> None:
+        found: tuple[list[str], ...] = ([], [], [])
+        for tensor, masked in self.masked.items():
+            self._prepare(tensor, masked, state, prefix, found[2])
+        super()._load_from_state_dict(state, prefix, metadata, strict, *found)
+        for tensor, masked in self.masked.items():
+            loaded = self._buffers.pop(f"{tensor}_mask", None)
+            if loaded is not None and f"{prefix}{tensor}_mask" in state:
+                masked.holder.mask = loaded
+                masked.holder.lost = masked.holder.lost and loaded.is_meta
+        outer = prefix.removesuffix(f"{TRANSPARENT}.")
+        for known, new in zip(problems, found, strict=True):
+            known.extend(text.replace(prefix, outer) for text in new)
+
+    def _prepare(self, tensor: str, masked: Any, state: dict[str, Any], prefix: str, errors: Any) -> None:
+        """Mask the value that is to be loaded, and have the mask loaded like any other buffer."""
+        value, key, holder = state.get(prefix + tensor), f"{prefix}{tensor}_mask", masked.holder
+        mask = state.get(key)
+        if mask is not None and getattr(mask, "dtype", None) is not torch.bool:
+            errors.append(f"type mismatch for {key}: expected torch.bool; got {getattr(mask, 'dtype', type(mask))}.")
+            del state[key]
+            mask = None
+        if mask is not None or holder.lost:
+            self._buffers[f"{tensor}_mask"] = holder.mask
+        if mask is not None:
+            state[key] = mask.detach().clone()
+        # A dense checkpoint has no mask: the one that is there stays.
+        applied = mask if mask is not None else None if holder.lost else holder.mask
+        if isinstance(value, Tensor) and value.shape == masked.original.shape:
+            if applied is not None and applied.shape == value.shape:
+                value = torch.where(shard_like(applied.to(value.device), value), value.detach(), 0)
+            state[prefix + tensor] = shard_like(value, masked.original)
 
 
-def _misfit(key: str, value: Any, expected: Tensor) -> str:
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", type(value))
-    return f"size mismatch for {key}: got {shape} ({dtype}), the model has {expected.shape} ({expected.dtype})."
+def _drop_inner_name(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    for inner, outer in _names(module, prefix):
+        if inner in state:
+            state[outer] = state.pop(inner)
+
+
+def _add_inner_name(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    for inner, outer in _names(module, prefix):
+        if outer in state:
+            state[inner] = state.pop(outer)
+
+
+def _names(module: nn.Module, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the two keys of each masked tensor of `module`, as torch would have them and as they are."""
+    home = module._modules.get(TRANSPARENT)
+    if isinstance(home, MaskedParameters):
+        for tensor in home.masked:
+            for name in (tensor, f"{tensor}_mask"):
+                yield f"{prefix}{TRANSPARENT}.{name}", prefix + name

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.step import gradients
+from orthosparse.parametrized import plain_modules, plain_name
 
 
 class NonFiniteError(ArithmeticError):
@@ -61,7 +62,7 @@ def _cause(state: State, images: Tensor, seen: dict[str, str]) -> str | None:
         return "the images are not finite"
     for name, parameter in state.network.named_parameters():
         if not _finite(parameter):
-            return f"the weights of {_plain(name)} are not finite"
+            return f"the weights of {plain_name(name)} are not finite"
     return f"the output of {seen['output']} is not finite" if "output" in seen else None
 
 
@@ -70,14 +71,12 @@ def _watching(network: nn.Module) -> Iterator[dict[str, str]]:
     """Note the first module whose output, and the first parameter whose gradient, is not finite."""
     seen: dict[str, str] = {}
     with ExitStack() as hooks:
-        for name, module in network.named_modules():
-            if "parametrizations" not in name:
-                hooks.enter_context(
-                    _held(module.register_forward_hook(partial(_note_output, seen, name or "the model")))
-                )
+        for name, module in plain_modules(network):
+            note = partial(_note_output, seen, name or "the model")
+            hooks.enter_context(_held(module.register_forward_hook(note)))
         for name, parameter in network.named_parameters():
             if parameter.requires_grad:
-                note = partial(_note_gradient, seen, _plain(name))
+                note = partial(_note_gradient, seen, plain_name(name))
                 hooks.enter_context(_held(parameter.register_post_accumulate_grad_hook(note)))
         yield seen
 
@@ -104,8 +103,3 @@ def _note_gradient(seen: dict[str, str], name: str, parameter: Tensor) -> None:
 def _finite(tensor: Tensor) -> bool:
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return bool(torch.isfinite(local).all())
-
-
-def _plain(name: str) -> str:
-    """Return a parameter's name without what a mask adds to it."""
-    return name.replace(".parametrizations.", ".").replace("parametrizations.", "").removesuffix(".original")

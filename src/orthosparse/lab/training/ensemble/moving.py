@@ -13,6 +13,7 @@ from orthosparse.lab.training.ensemble.state import Ensemble
 from orthosparse.lab.training.run import Run
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.stepper import Stepper
+from orthosparse.parametrized import plain_name
 
 
 class _Before(NamedTuple):
@@ -100,4 +101,4 @@ def moving_places(ensemble: Ensemble) -> list[int]:
 def _parameters(state: State) -> Iterator[tuple[str, nn.Parameter]]:
     """Yield the parameters of a network by the names that they have without masks."""
     for name, parameter in state.network.named_parameters():
-        yield name.replace("parametrizations.", "").removesuffix(".original"), parameter
+        yield plain_name(name), parameter
