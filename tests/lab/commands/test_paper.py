@@ -1,14 +1,17 @@
 """The `paper` commands, on items of toy size."""
 
 import json
+import sqlite3
 import sys
 import types
 
 import pytest
+from sweep_toys import row_of
 
 from orthosparse.lab import cli
 from orthosparse.lab.experiments import ExpectedDensity, MaskPicture, Training
 from orthosparse.lab.paper import family
+from orthosparse.lab.sweep.pairs import Pair
 from orthosparse.lab.sweep.store import Store
 
 
@@ -179,6 +182,45 @@ def test_merge_adds_rows_names_what_is_torn_and_exports_a_file_for_each_kind(cap
     lines = (tmp_path / "all.jsonl").read_text().splitlines()
     assert len(lines) == 6
     assert json.loads(lines[0]) == {"orthosparse_results": 1}
+
+
+def test_merge_says_what_differs(capsys, tmp_path):
+    assert cli.main(["paper", "run", "masks"]) == 0
+    (row,) = stored()
+    row["metrics"]["count"] += 1
+    (tmp_path / "theirs.jsonl").write_text('{"orthosparse_results":1}\n' + json.dumps(row | {"device": "other"}) + "\n")
+    capsys.readouterr()
+    assert cli.main(["paper", "merge", "theirs.jsonl"]) == 0
+    count = row["metrics"]["count"]
+    error = capsys.readouterr().err
+    assert f"differ: device ('{stored()[0]['device'][:20]}" in error
+    assert error.endswith(f"metrics.count ({count - 1}, {count})\n")
+
+
+@pytest.mark.parametrize("kind", ["../../escaped", "{}/absolute", "", "a/b", "..", "nul"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_export_never_writes_outside_its_folder(capsys, tmp_path, kind, kept):
+    """Neither rows that are merged, nor those that an older version let into the store."""
+    kind, home = kind.format(tmp_path), tmp_path / "d" / "e"
+    row = row_of(Pair(MaskPicture("eoi"), 1), kind=kind, key=json.dumps({"kind": kind}, separators=(",", ":")))
+    evil, store = tmp_path / "evil.jsonl", home / "s.sqlite"
+    evil.write_text('{"orthosparse_results":1}\n' + json.dumps(row) + "\n")
+    if kept:
+        database = sqlite3.connect(Store(store).path)
+        database.execute("INSERT INTO rows VALUES (?, 1, ?, ?)", (row["key"], kind, json.dumps(row)))
+        database.commit()
+        database.close()
+    before = {path for path in tmp_path.rglob("*") if home / "out" not in path.parents}
+    files = [] if kept else [str(evil)]
+    code = cli.main(["paper", "merge", *files, "--store", str(store), "--export", str(home / "out")])
+    error = capsys.readouterr().err
+    assert code == (2 if kept else 1), error
+    assert "kind is " in error or "kind: expected" in error
+    after = {
+        path for path in tmp_path.rglob("*") if home / "out" not in path.parents and not path.name.startswith("s.sq")
+    }
+    assert after <= before | {home, home / "out", home.parent}
+    assert not list((home / "out").rglob("*"))
 
 
 def test_a_report_is_no_folder(capsys, tmp_path):

@@ -4,12 +4,13 @@ from pathlib import Path
 import pytest
 from sweep_toys import row_of
 
-from orthosparse.lab.experiments import MaskPicture
+from orthosparse.lab.experiments import MaskPicture, Training
 from orthosparse.lab.sweep.checks import problem_of
 from orthosparse.lab.sweep.pairs import Pair
 from orthosparse.lab.sweep.text import read_text
 
 RESULTS = sorted((Path(__file__).parents[3] / "results").glob("*.jsonl"))
+ACCURACIES = [0.8931, 0.8955, 0.9055, 0.904]
 PICTURE = row_of(Pair(MaskPicture("sao", 8), 1))
 
 
@@ -18,6 +19,16 @@ def test_every_row_that_we_give_away_is_one(path):
     rows, problems = read_text(path)
     assert rows
     assert problems == []
+
+
+def test_the_first_rows_keep_the_keys_of_their_trainings():
+    rows, _ = read_text(next(path for path in RESULTS if path.stem == "train_resnet32_cifar10"))
+    start = {"model": "resnet32", "data": "cifar10", "density": 0.1, "distribution": "erk"}
+    moving = [Training(**start, scheme="base", dynamic=name) for name in ("rigl", "set")]
+    expected = [Training(**start, scheme="base"), Training(**start), *moving]
+    assert {row["key"]: row["metrics"]["test_accuracy"] for row in rows} == dict(
+        zip((experiment.key() for experiment in expected), ACCURACIES, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,6 +82,31 @@ def test_numbers_nothing_and_what_a_newer_version_has_are_no_fault(changes):
 )
 def test_what_those_that_read_rows_could_not_read_is_named(part, value, said):
     assert said in problem_of(PICTURE | {part: value})
+
+
+UNSAFE = [
+    "",
+    ".",
+    "..",
+    "../../escaped",
+    "/tmp/escaped",
+    "a/b",
+    "a\\b",
+    "C:x",
+    "con",
+    "nul",
+    "com1",
+    "a.b",
+    "a b",
+    "A",
+    "x" * 99,
+]
+
+
+@pytest.mark.parametrize("kind", UNSAFE)
+def test_a_kind_that_is_no_plain_file_name_is_refused(kind):
+    key = json.dumps({"kind": kind}, separators=(",", ":"))
+    assert "kind is " in problem_of(PICTURE | {"kind": kind, "key": key})
 
 
 def test_a_number_too_large_for_a_float_is_no_number_in_a_file(tmp_path):

@@ -1,5 +1,7 @@
 import json
 import os
+import re
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -9,6 +11,7 @@ import pytest
 from sweep_toys import row_of
 
 from orthosparse.lab.sweep.store import Owner, Store
+from orthosparse.lab.sweep.text import read_text
 
 ELSEWHERE = Owner("another-machine", 1, "a")
 
@@ -27,16 +30,15 @@ def test_rows_come_back_as_they_were_given(store, toys):
     assert [store.append(row) for row in given] == [True] * 3
     assert store.rows() == given
     assert store.names() == {(row["key"], row["seed"]) for row in given}
-    assert Store(store.path).rows(kind="toy") == given
+    assert Store(store.path).rows() == given
 
 
-def test_rows_are_found_by_kind_and_by_key(store, toys):
+def test_rows_are_found_by_key(store, toys):
     first, second = row_of(toys.pair("a")), row_of(toys.pair("b"), kind="other", key='{"kind":"other"}')
     store.append(first)
     store.append(second)
-    assert store.rows(kind="other") == [second]
     assert store.rows(keys=[first["key"]]) == [first]
-    assert store.rows(kind="other", keys=[first["key"]]) == []
+    assert store.rows(keys=[]) == []
 
 
 def test_the_first_row_of_a_pair_stays(store, toys):
@@ -159,7 +161,7 @@ def test_exported_rows_merge_into_another_store_exactly_once(store, toys, tmp_pa
     for row in rows_of(toys, 4):
         store.append(row)
     text, other = tmp_path / "out" / "rows.jsonl", Store(tmp_path / "other.sqlite")
-    assert store.export(text) == 4
+    assert store.export(text) == {text: 4}
     assert other.merge([text]).added == 4
     again = other.merge([text])
     assert (again.added, again.known, again.differing, again.problems) == (0, 4, [], [])
@@ -176,8 +178,30 @@ def test_a_merge_keeps_the_rows_of_the_store_and_names_those_that_differ(store, 
     other.append(row_of(toys.pair(), metrics={"value": 2}))
     other.export(tmp_path / "rows.jsonl")
     merged = store.merge([tmp_path / "rows.jsonl"])
-    assert (merged.added, merged.differing) == (0, [toys.pair().name])
+    assert (merged.added, merged.differing) == (0, [(*toys.pair().name, ["metrics.value (1, 2)"])])
     assert store.rows()[0]["metrics"] == {"value": 1}
+
+
+def test_a_folder_gets_a_file_for_each_kind(store, toys, tmp_path):
+    given = [row_of(toys.pair("a")), row_of(toys.pair("b"), kind="other", key='{"kind":"other"}', fields={})]
+    for row in given:
+        store.append(row)
+    files = {tmp_path / "other.jsonl": 1, tmp_path / "toy.jsonl": 1}
+    assert store.export(tmp_path) == files
+    assert [read_text(file) for file in files] == [([given[1]], []), ([given[0]], [])]
+
+
+def test_a_disk_that_is_full_names_the_store_and_keeps_its_rows(store, toys):
+    store.append(row_of(toys.pair("a")))
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limit[1]))
+    try:
+        with pytest.raises(sqlite3.OperationalError, match=re.escape(str(store.path))):
+            store.append(row_of(toys.pair("b"), curves={"c": [0.5] * 2**17}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert [row["fields"]["name"] for row in store.rows()] == ["a"]
+    assert store.append(row_of(toys.pair("b")))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from orthosparse.lab.names import check_name, completing
 RESUMES_WITH = ()  # what an interrupted command needs beside itself to go on: nothing
 _STORE = Path("runs/paper/results.sqlite")
 _RESULTS = Path("results")
+_NAMED = 4  # differences between two rows that a message names
 
 paper = group(
     "List, run and render the tables and figures of the paper.",
@@ -210,22 +211,17 @@ def merge(
     found += [file for folder in folders for file in sorted(folder.glob("*.jsonl"))]
     merged = kept.merge(found)
     said = f"{len(found)} files: {merged.added} rows added, {merged.known} known already"
-    for key, seed in merged.differing:
-        typer.echo(f"kept the store's own row, which differs: {key} seed {seed}", err=True)
+    for key, seed, parts in merged.differing:
+        more = f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
+        listed = ", ".join(parts[:_NAMED]) + more
+        typer.echo(f"kept the store's own row of {key} seed {seed}; here and there differ: {listed}", err=True)
     for problem in merged.problems:
         typer.echo(problem, err=True)
-    written = {} if export is None else _export(kept, export)
+    exported = {} if export is None else kept.export(export)
+    written = {str(file): count for file, count in exported.items()}
     if json:
         print_json({"files": [str(file) for file in found], **asdict(merged), "exported": written})
     else:
         typer.echo("\n".join([said, *(f"{count} rows in {file}" for file, count in written.items())]))
     if merged.problems:
         raise typer.Exit(1)
-
-
-def _export(store: Any, path: Path) -> dict[str, int]:
-    """Write the rows, and return how many are in each file."""
-    if path.suffix == ".jsonl":
-        return {str(path): store.export(path)}
-    kinds = sorted({row["kind"] for row in store.rows()})
-    return {str(path / f"{kind}.jsonl"): store.export(path / f"{kind}.jsonl", kind) for kind in kinds}

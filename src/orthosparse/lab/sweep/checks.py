@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 SEEDS = 2**63  # what a store holds: seeds below it
@@ -20,6 +21,8 @@ _PARTS: dict[str, type | tuple[type, ...]] = {
     "time": str,
 }
 _TEXTS = ("warnings",)  # metrics that are words
+# A kind names a file of rows: no path, nothing that differs by case alone, none of the devices of Windows.
+_KIND = re.compile(r"(?!(?:con|prn|aux|nul|com\d|lpt\d)$)[a-z][a-z0-9_]{0,63}")
 
 
 def problem_of(row: dict[str, Any]) -> str:
@@ -42,7 +45,36 @@ def problem_of(row: dict[str, Any]) -> str:
         return f"seed is {_short(row['seed'])}"
     if row["wall_s"] < 0:
         return f"wall_s is {row['wall_s']}"
+    if not is_kind(row["kind"]):
+        return f"kind is {_short(row['kind'])}, not a short name of small letters, digits and underscores"
     return _key_problem(row) or _number_problem(row)
+
+
+def is_kind(name: str) -> bool:
+    """Return whether a kind can have this name.
+
+    Example:
+        >>> is_kind("training"), is_kind("../training"), is_kind("con")
+        (True, False, False)
+    """
+    return _KIND.fullmatch(name) is not None
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Return the parts in which two rows differ, with both values; those of dictionaries by their names.
+
+    Example:
+        >>> differences({"seed": 1, "metrics": {"loss": 0.5}}, {"seed": 1, "metrics": {"loss": 0.25}})
+        ['metrics.loss (0.5, 0.25)']
+    """
+    found = []
+    for name in sorted({**one, **other}):
+        mine, theirs = one.get(name), other.get(name)
+        if isinstance(mine, dict) and isinstance(theirs, dict):
+            found += [f"{name}.{part}" for part in differences(mine, theirs)]
+        elif mine != theirs:
+            found.append(f"{name} ({_short(mine)}, {_short(theirs)})")
+    return found
 
 
 def _key_problem(row: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orthosparse.lab.sweep.checks import problem_of
+from orthosparse.lab.sweep.checks import differences, is_kind, problem_of
 from orthosparse.lab.sweep.owner import Owner
 from orthosparse.lab.sweep.text import read_text, write_text
 
@@ -26,7 +26,6 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows (
     key TEXT NOT NULL, seed INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (key, seed)
 );
-CREATE INDEX IF NOT EXISTS rows_by_kind ON rows (kind);
 CREATE TRIGGER IF NOT EXISTS rows_stay BEFORE UPDATE ON rows BEGIN SELECT RAISE(ABORT, 'rows are append-only'); END;
 CREATE TRIGGER IF NOT EXISTS rows_last BEFORE DELETE ON rows BEGIN SELECT RAISE(ABORT, 'rows are append-only'); END;
 CREATE TABLE IF NOT EXISTS claims (
@@ -42,13 +41,14 @@ class Merge:
     Attributes:
         added: rows that are new here.
         known: rows that were here already.
-        differing: pairs of which another row is here; that one was kept.
+        differing: for each pair of which another row is here, which was kept: the key, the seed, and in what they
+            differ (the value here, the value there).
         problems: what could not be read, a line each.
     """
 
     added: int = 0
     known: int = 0
-    differing: list[tuple[str, int]] = field(default_factory=list)
+    differing: list[tuple[str, int, list[str]]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -95,14 +95,11 @@ class Store:
             database.execute("DELETE FROM claims WHERE key = ? AND seed = ?", (row["key"], row["seed"]))
             return _insert(database, row)
 
-    def rows(self, kind: str | None = None, keys: Collection[str] | None = None) -> list[dict[str, Any]]:
-        """Return all rows, or those of a kind or of some keys, in the order of their keys and seeds."""
+    def rows(self, keys: Collection[str] | None = None) -> list[dict[str, Any]]:
+        """Return all rows, or those of some keys, in the order of their keys and seeds."""
+        wanted = None if keys is None else set(keys)
         with self._reading() as database:
-            where = "" if kind is None else " WHERE kind = ?"
-            found = database.execute(
-                f"SELECT key, body FROM rows{where} ORDER BY key, seed", () if kind is None else (kind,)
-            )
-            wanted = None if keys is None else set(keys)
+            found = database.execute("SELECT key, body FROM rows ORDER BY key, seed")
             return [json.loads(body) for key, body in found if wanted is None or key in wanted]
 
     def names(self) -> set[tuple[str, int]]:
@@ -147,17 +144,26 @@ class Store:
                 for row in rows:
                     if _insert(database, row):
                         added += 1
-                    elif _body(row) == _kept(database, row):
-                        known += 1
+                    elif apart := differences(_kept(database, row), row):
+                        differing.append((row["key"], row["seed"], apart))
                     else:
-                        differing.append((row["key"], row["seed"]))
+                        known += 1
         return Merge(added, known, differing, problems)
 
-    def export(self, path: Path, kind: str | None = None) -> int:
-        """Write all rows, or those of a kind, as a text file, and return how many."""
-        rows = self.rows(kind)
-        write_text(path, rows)
-        return len(rows)
+    def export(self, path: Path) -> dict[Path, int]:
+        """Write all rows to a text file (``.jsonl``), or to a folder with one for each kind; return how many are where.
+
+        Raises:
+            ValueError: a row of a kind that names no file.
+        """
+        files: dict[Path, list[dict[str, Any]]] = {path: self.rows()}
+        if path.suffix != ".jsonl":
+            rows, files = files[path], {}
+            for row in rows:
+                files.setdefault(path / _file_name(row["kind"]), []).append(row)
+        for file, own in sorted(files.items()):
+            write_text(file, own)
+        return {file: len(own) for file, own in sorted(files.items())}
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -179,6 +185,8 @@ class Store:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             yield database
+        except sqlite3.OperationalError as error:  # a full disk, a lock held for too long
+            raise sqlite3.OperationalError(f"{self.path}: {error}") from error
         finally:
             database.close()
 
@@ -191,6 +199,12 @@ def together_of(row: dict[str, Any]) -> int:
         (12, 1)
     """
     return int(row["metrics"].get("together", 1))
+
+
+def _file_name(kind: str) -> str:
+    if not is_kind(kind):  # of a store that an older version has filled
+        raise ValueError(f"kind: expected a short name of small letters, digits and underscores; got {kind!r}")
+    return f"{kind}.jsonl"
 
 
 def _statements(script: str) -> list[str]:
@@ -208,6 +222,6 @@ def _insert(database: sqlite3.Connection, row: dict[str, Any]) -> bool:
     return database.execute("INSERT OR IGNORE INTO rows VALUES (?, ?, ?, ?)", values).rowcount == 1
 
 
-def _kept(database: sqlite3.Connection, row: dict[str, Any]) -> str:
+def _kept(database: sqlite3.Connection, row: dict[str, Any]) -> Any:
     (body,) = database.execute("SELECT body FROM rows WHERE key = ? AND seed = ?", (row["key"], row["seed"])).fetchone()
-    return str(body)
+    return json.loads(body)

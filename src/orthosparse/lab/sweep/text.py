@@ -7,7 +7,6 @@ from typing import Any
 
 from orthosparse.lab.files import write_atomically
 from orthosparse.lab.sweep.checks import problem_of
-from orthosparse.lab.sweep.trainings import is_training, row_of
 
 _HEADER = "orthosparse_results"
 _VERSION = 1
@@ -24,8 +23,8 @@ def write_text(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 def read_text(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the rows of a file, and what is wrong with it, a line for each torn row; the others are kept.
 
-    Results of `orthosparse train` become rows too. A file of another version, or without the line that says what it
-    is, gives no rows. Files may be put together: the line may stand again between the rows.
+    A file of another version, or without the line that says what it is, gives no rows. Files may be put together: the
+    line may stand again between the rows.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -34,8 +33,6 @@ def read_text(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     problems: list[str] = []
     lines = [(number, line) for number, line in enumerate(path.read_bytes().split(b"\n"), start=1) if line.strip()]
     first = (_parsed(lines[0][1]) or {}) if lines else {}
-    if is_training(first):
-        return _trainings(path, lines)
     if _HEADER not in first:
         return [], [f"{path}: expected a file of results, which begins with {_HEADER!r}; it was left out"]
     for number, line in lines:
@@ -49,23 +46,6 @@ def read_text(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
         elif parsed[_HEADER] != _VERSION:
             version = f"version {parsed[_HEADER]!r}; this program reads {_VERSION}"
             return rows, [*problems, f"{path}: line {number}: {version}; the file was left out from there on"]
-    return rows, problems
-
-
-def _trainings(path: Path, lines: list[tuple[int, bytes]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The rows of a file that `orthosparse train` wrote, and what is wrong with it."""
-    rows, problems = [], []
-    for number, line in lines:
-        parsed = _parsed(line)
-        try:
-            if parsed is None or not is_training(parsed):
-                raise ValueError("not a whole result of a training")
-            row = row_of(parsed)
-            if wrong := problem_of(row):
-                raise ValueError(f"not a row ({wrong})")
-            rows.append(row)
-        except (ValueError, TypeError) as error:
-            problems.append(f"{path}: line {number}: {error}, left out")
     return rows, problems
 
 
