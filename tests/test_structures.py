@@ -12,10 +12,11 @@ from orthosparse.structures import (
     means_of,
     structure_of,
     tiled,
+    two_of_four,
 )
 
 
-@pytest.mark.parametrize("structure", ["entries", "block:16", "block:64", "block:1024"])
+@pytest.mark.parametrize("structure", ["entries", "2:4", "block:16", "block:64", "block:1024"])
 def test_known_structures_are_returned(structure):
     assert check_structure(structure) == structure
 
@@ -24,7 +25,7 @@ def test_known_structures_are_returned(structure):
     "wrong", ["block", "block:", "block:8", "block:48", "block:-64", "block:064", "block: 64", "4:8", "", None, 64]
 )
 def test_unknown_structures_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=r"structure: expected 'entries' or 'block:N'.*; got ") as caught:
+    with pytest.raises(ValueError, match=r"structure: expected 'entries', '2:4' or 'block:N'.*; got ") as caught:
         check_structure(wrong)
     assert repr(wrong) in str(caught.value)
 
@@ -35,9 +36,10 @@ def test_the_fitting_block_is_the_largest_power_of_two_from_16_on_that_divides_e
     assert fitting(f"block:{block}", sides) == (f"block:{max(dividing)}" if dividing else "entries")
 
 
-def test_entries_stay_what_they_are():
+def test_entries_fit_everywhere_and_2_4_where_four_divides_the_sides():
     assert fitting("entries", [3, 5]) == "entries"
-    assert [block_of(structure) for structure in ("entries", "block:32")] == [1, 32]
+    assert [fitting("2:4", sides) for sides in ([8, 12], [8, 10], [6, 12])] == ["2:4", "entries", "entries"]
+    assert [block_of(structure) for structure in ("entries", "2:4", "block:32")] == [1, 1, 32]
 
 
 def test_smaller_blocks_are_tried_down_to_16_and_then_entries():
@@ -88,3 +90,28 @@ def test_kernels_of_one_tap_are_matrices_and_others_have_entries():
     mask = tiled(torch.eye(2, dtype=torch.bool), 32, (64, 64))
     assert structure_of(mask.view(64, 64, 1, 1)) == "block:32"
     assert structure_of(mask.view(64, 64, 1, 1).expand(64, 64, 3, 3)) == "entries"
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(0, 2**32))
+def test_two_of_every_aligned_four_are_chosen_along_both_sides(rows, cols, seed):
+    chosen = two_of_four((4 * rows, 4 * cols), torch.Generator().manual_seed(seed))
+    mask = chosen[0][:, None] == chosen[1]
+    for matrix in (mask, mask.T):
+        for line in matrix:
+            assert all(int(line[i : i + 4].sum()) == 2 for i in range(0, len(line), 4))
+    assert structure_of(mask) == structure_of(mask.view(*mask.shape, 1, 1)) == "2:4"
+
+
+def test_every_pair_of_four_is_chosen_equally_often():
+    (chosen,) = two_of_four((4 * 6000,), torch.Generator().manual_seed(0))
+    pairs = (chosen.view(-1, 4) * torch.tensor([1, 2, 4, 8])).sum(1).bincount(minlength=16)
+    assert set(pairs.nonzero().flatten().tolist()) == {3, 5, 6, 9, 10, 12}
+    # Binomial counts of mean 1000: within five deviations.
+    assert (pairs[pairs > 0] - 1000).abs().max() < 5 * (6000 * 5 / 36) ** 0.5
+
+
+def test_one_entry_more_makes_a_2_4_mask_one_of_entries():
+    rows, cols = two_of_four((16, 16), torch.Generator().manual_seed(0))
+    mask = rows[:, None] == cols
+    mask[3, int((~mask[3]).nonzero()[0])] = True
+    assert structure_of(mask) == "entries"

@@ -62,7 +62,8 @@ def sparsify(
         batch: ``(x, y)``, or an iterable of such, for the distributions that look at data.
         loss: ``(output, y) -> scalar``; cross-entropy by default.
         include: only these layers (see `find_layers`, also for `exclude`, `split` and `structure`).
-        structure: the units that are active or not: ``"entries"``, or ``"block:64"`` for whole blocks of 64 x 64.
+        structure: the units that are active or not: ``"entries"``; ``"block:64"`` for whole blocks of 64 x 64; or
+            ``"2:4"`` for two of any aligned four, where every layer has the density 0.5, whatever the distribution.
         floor: what to do with a layer that is given fewer entries than orthogonality needs: ``raise`` takes them from
             the other layers, ``minimal`` adds them to the total, ``partial`` keeps the count and makes a partial
             isometry, ``error`` refuses.

@@ -1,8 +1,8 @@
 """Structures: the units of a matrix that are active or not, which of them fit a matrix, and which a mask has.
 
 ``"entries"`` are single weights. ``"block:64"`` is square blocks of 64 x 64 weights, 64 or another power of two from 16
-on. A tensor of one tap, ``[out, in, 1, ...]``, counts as the matrix it holds; the grid of a tensor has one entry for
-each of its units.
+on. ``"2:4"`` is two of any aligned four, along rows and along columns. A tensor of one tap, ``[out, in, 1, ...]``,
+counts as the matrix it holds; the grid of a tensor has one entry for each of its units.
 """
 
 import math
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-ENTRIES = "entries"
+ENTRIES, TWO_OF_FOUR = "entries", "2:4"
 SMALLEST_BLOCK = 16  # what the matrix units of a GPU multiply at once
 _BLOCK = "block:"
 
@@ -25,10 +25,10 @@ def check_structure(structure: str) -> str:
         >>> check_structure("block:48")
         Traceback (most recent call last):
         ...
-        ValueError: structure: expected 'entries' or 'block:N', N a power of two from 16 on; got 'block:48'
+        ValueError: structure: expected 'entries', '2:4' or 'block:N', N a power of two from 16 on; got 'block:48'
     """
-    if structure != ENTRIES and not _is_block(structure):
-        expected = f"{ENTRIES!r} or '{_BLOCK}N', N a power of two from {SMALLEST_BLOCK} on"
+    if structure not in (ENTRIES, TWO_OF_FOUR) and not _is_block(structure):
+        expected = f"{ENTRIES!r}, {TWO_OF_FOUR!r} or '{_BLOCK}N', N a power of two from {SMALLEST_BLOCK} on"
         raise ValueError(f"structure: expected {expected}; got {structure!r}")
     return structure
 
@@ -53,15 +53,15 @@ def block_of(structure: str) -> int:
 def fitting(structure: str, sides: Iterable[int]) -> str:
     """Return `structure`, or where its blocks divide not all `sides`, one of the largest smaller blocks that do.
 
-    Where there is none, that is ``"entries"``.
+    Where there is none, or four does not divide them all, that is ``"entries"``.
 
     Example:
         >>> fitting("block:64", [768, 96]), fitting("block:64", [768, 10])
         ('block:32', 'entries')
     """
-    if structure == ENTRIES:
-        return structure
     least = math.gcd(*sides)
+    if structure in (ENTRIES, TWO_OF_FOUR):
+        return structure if least % 4 == 0 else ENTRIES
     return largest_fitting(2 * block_of(structure), lambda block: least % block == 0) or ENTRIES
 
 
@@ -104,8 +104,23 @@ def tiled(grid: torch.Tensor, block: int, shape: Sequence[int]) -> torch.Tensor:
     return grid.repeat_interleave(block, 0).repeat_interleave(block, 1).reshape(tuple(shape))
 
 
+def two_of_four(sides: Sequence[int], generator: torch.Generator) -> list[torch.Tensor]:
+    """Return, for each side, a random choice of two of every aligned four indices, as bools.
+
+    Entries whose row and column are both chosen, or both not, are a matrix of two independent halves: of any aligned
+    four along its rows or columns two are active.
+
+    Example:
+        >>> rows, cols = two_of_four((8, 12), torch.Generator().manual_seed(0))
+        >>> structure_of(rows[:, None] == cols)
+        '2:4'
+    """
+    ranks = [torch.rand(side // 4, 4, generator=generator, device="cpu").argsort(1) for side in sides]
+    return [(rank < 2).flatten() for rank in ranks]
+
+
 def structure_of(mask: torch.Tensor) -> str:
-    """Return the structure that a mask has: blocks as large as can be, or else entries.
+    """Return the structure that a mask has: blocks as large as can be, 2:4, or else entries.
 
     A full mask, an empty one, and that of a kernel of several taps have entries.
 
@@ -116,6 +131,8 @@ def structure_of(mask: torch.Tensor) -> str:
     if mask.dim() < 2 or math.prod(mask.shape[2:]) != 1 or bool(mask.all()) or not bool(mask.any()):
         return ENTRIES
     matrix = mask.flatten(1)
+    if _is_two_of_four(matrix):
+        return TWO_OF_FOUR
     edges = [_edges(matrix), _edges(matrix.T)]
     common = math.gcd(*matrix.shape, *(edge for side in edges for edge in side))
     block = common & -common  # the largest power of two that divides it
@@ -127,3 +144,10 @@ def _edges(matrix: torch.Tensor) -> list[int]:
     differ = (matrix[1:] != matrix[:-1]).any(1)
     edges: list[int] = (differ.nonzero().flatten() + 1).tolist()
     return edges
+
+
+def _is_two_of_four(matrix: torch.Tensor) -> bool:
+    if any(side % 4 for side in matrix.shape):
+        return False
+    fours = matrix.unflatten(1, (-1, 4)).sum(2), matrix.unflatten(0, (-1, 4)).sum(1)
+    return all(bool((four == 2).all()) for four in fours)

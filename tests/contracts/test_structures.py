@@ -12,7 +12,7 @@ from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of
 from orthosparse.orthogonality import orthogonality_score
 from orthosparse.schemes import SCHEMES
-from orthosparse.structures import grid_of, tiled
+from orthosparse.structures import grid_of, structure_of, tiled
 
 OPTIONS = {"synflow": {"rounds": 7}, "snip_iterative": {"rounds": 4}, "ai": {"iterations": 50}}
 BLOCKS = {"stem": 1, "mix": 32, "pixel": 16, "qkv": 16, "narrow": 32, "wide": 32, "head": 1}
@@ -198,3 +198,62 @@ def test_what_a_layer_gets_depends_on_its_own_mask_and_name_alone():
         SCHEMES["eoi"](net, given, layers=layers_of(net), generator=torch.Generator().manual_seed(3))
     assert torch.equal(nets[0].qkv.weight, nets[1].qkv.weight)
     assert torch.equal(nets[0].narrow.weight, nets[1].narrow.weight)
+
+
+def fours():
+    return nn.Sequential(
+        nn.Conv2d(12, 24, 1, groups=3), nn.Flatten(), nn.Linear(24, 48), nn.Linear(48, 16), nn.Linear(16, 20)
+    )
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "er", "erk"])
+@schemes_of_blocks
+def test_2_4_gives_every_layer_half_of_its_weights_two_of_any_four(distribution, scheme):
+    net, g = fours(), torch.Generator().manual_seed(0)
+    options = {"split": {"2": 3}, **OPTIONS.get(scheme, {})}
+    report = orthosparse.sparsify(
+        net, 0.5, structure="2:4", distribution=distribution, scheme=scheme, generator=g, **options
+    )
+    assert [2 * row.got for row in report.rows] == [row.numel for row in report.rows]
+    assert (report.asked, report.structure) == (report.got, "2:4")
+    for name, layer in find_layers(fours(), split={"2": 3}).items():
+        for matrix in layer.places(orthosparse.masks_of(net)[name].contiguous()):
+            assert structure_of(matrix.squeeze(0)) == "2:4", name
+
+
+def test_2_4_is_chosen_anew_in_every_layer():
+    net = nn.Sequential(*(nn.Linear(32, 32) for _ in range(3)))
+    report = orthosparse.sparsify(net, 0.5, structure="2:4", generator=torch.Generator().manual_seed(0))
+    first, second, third = orthosparse.masks_of(net).values()
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, third)
+    assert max(row.orthogonality for row in report.rows) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"density": 0.4}, r"density: expected 0.5 with structure '2:4'; got 0.4"),
+        (
+            {"distribution": "magnitude"},
+            r"structure: '2:4' is drawn, not scored \('0'\); expected distribution 'uniform'",
+        ),
+        ({"distribution": "dense_ends"}, r"structure: '2:4' has density 0.5 in every layer; this .* gives '0' 1"),
+        ({"scheme": "sao"}, r"structure: sao has .* got '2:4' for '0'"),
+        ({"compat": "paper-code"}, r"compat: 'paper-code' has entries alone"),
+    ],
+)
+def test_2_4_refuses_what_is_no_half_of_every_layer_and_leaves_the_model(options, message):
+    net = fours()
+    before = {name: parameter.clone() for name, parameter in net.named_parameters()}
+    with pytest.raises(ValueError, match=message):
+        orthosparse.sparsify(net, **{"density": 0.5, "structure": "2:4", **options})
+    assert all(torch.equal(parameter, before[name]) for name, parameter in net.named_parameters())
+    assert not orthosparse.masks_of(net)
+
+
+def test_layers_that_four_does_not_divide_are_named_to_be_excluded():
+    net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 10), nn.Conv2d(4, 4, 3))
+    with pytest.raises(ValueError, match=r"structure: '2:4' takes matrices whose sides four divides; exclude 1, 2$"):
+        orthosparse.sparsify(net, 0.5, structure="2:4")
+    assert orthosparse.sparsify(net, 0.5, structure="2:4", exclude=["1", "2"]).got == 32

@@ -82,3 +82,44 @@ def test_what_is_refused_is_named_and_the_weight_stays(options, message):
 def test_sides_that_no_block_divides_are_sent_to_entries():
     with pytest.raises(ValueError, match=r"does not divide 40 x 64; expected 'entries'"):
         sparse_orthogonal_(torch.empty(40, 64), 0.5, structure="block:32")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(0, 2**32))
+def test_a_2_4_matrix_is_exactly_orthogonal(rows, cols, seed):
+    weight = torch.full((4 * rows, 4 * cols), torch.nan, dtype=torch.float64)
+    mask = sparse_orthogonal_(weight, 0.5, gain=2.0, structure="2:4", generator=seeded(seed))
+    assert structure_of(mask) == "2:4"
+    assert not weight[~mask].any()
+    wide = (weight if rows <= cols else weight.T) / 2
+    assert (wide @ wide.T - torch.eye(len(wide), dtype=torch.float64)).abs().max() <= 1e-12
+
+
+def test_the_halves_and_their_places_are_drawn_from_the_seed():
+    first, again, other = (torch.empty(32, 48) for _ in range(3))
+    masks = [
+        sparse_orthogonal_(weight, 0.5, structure="2:4", generator=seeded(seed))
+        for weight, seed in ((first, 0), (again, 0), (other, 1))
+    ]
+    assert torch.equal(first, again)
+    assert torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0], masks[2])
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "message"),
+    [
+        ((16, 16), {"density": 0.4}, r"density: got 0.4; expected 128 entries, a density of 0.5, with structure '2:4'"),
+        ((16, 16), {"count": 100}, r"count: got 100; expected 128 entries"),
+        ((16, 10), {"density": 0.5}, r"structure: '2:4' expects sides that four divides; got 16 x 10"),
+        ((16, 16), {"density": 0.5, "stop": "first"}, r"stop: expected its default with structure '2:4'"),
+        ((16, 16), {"density": 0.5, "angle": 1.0}, r"angle: expected its default with structure '2:4'"),
+        ((16, 16), {"density": 0.5, "core": 0.5}, r"core: expected its default with structure '2:4'"),
+        ((16, 16), {"density": 0.5, "align": torch.ones(16, 16)}, r"align: expected its default with structure '2:4'"),
+    ],
+)
+def test_what_2_4_refuses_is_named_and_the_weight_stays(shape, options, message):
+    weight = torch.full(shape, 7.0)
+    with pytest.raises(ValueError, match=message):
+        sparse_orthogonal_(weight, structure="2:4", **options)
+    assert bool((weight == 7.0).all())

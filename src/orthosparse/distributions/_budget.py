@@ -8,15 +8,17 @@ from orthosparse.checks import check_density
 from orthosparse.counts import apportion, count_of, in_units
 from orthosparse.layers import Layer, find_layers, unwrapped
 from orthosparse.mappings import Counts
+from orthosparse.structures import TWO_OF_FOUR
 
 PAPER_CODE = "paper-code"
+HALF = 0.5
 
 
 def budget_of(model: nn.Module, density: float, layers: Mapping[str, Layer] | None) -> tuple[dict[str, Layer], int]:
     """Return the layers that share the budget, and the budget: the integer nearest to ``density * their weights``.
 
     Raises:
-        ValueError: a bad density, layers of another model, or none at all.
+        ValueError: a bad density (any but 0.5 for the structure 2:4), layers of another model, or none at all.
     """
     check_density(density)
     found = find_layers(model) if layers is None else dict(layers)
@@ -26,11 +28,18 @@ def budget_of(model: nn.Module, density: float, layers: Mapping[str, Layer] | No
     for name, layer in found.items():
         if id(layer.parameter()) not in own:
             raise ValueError(f"layers: expected layers of this model; {name!r} belongs to another one")
+    if density != HALF and any(layer.structure == TWO_OF_FOUR for layer in found.values()):
+        raise ValueError(f"density: expected 0.5 with structure '2:4'; got {density!r}")
     return found, count_of(density, sum(layer.numel for layer in found.values()))
 
 
 def share(layers: Mapping[str, Layer], shares: Mapping[str, float], count: int) -> Counts:
-    """Split `count` over the layers in proportion to `shares`, each in whole units of its own, at most all of it."""
+    """Split `count` over the layers in proportion to `shares`, each in whole units of its own, at most all of it.
+
+    Layers of the structure 2:4 have half of their weights, whatever their shares.
+    """
+    if any(layer.structure == TWO_OF_FOUR for layer in layers.values()):
+        return {name: layer.numel // 2 for name, layer in layers.items()}
     caps = {name: layer.numel for name, layer in layers.items()}
     return in_units(apportion(shares, count, caps), {name: layer.unit for name, layer in layers.items()}, caps)
 

@@ -8,19 +8,29 @@ from orthosparse.layers import Layer
 from orthosparse.mappings import Counts, Densities, Masks, ScoredMasks, Scores
 from orthosparse.masks import draw, top_units
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.structures import ENTRIES
+from orthosparse.structures import ENTRIES, TWO_OF_FOUR, two_of_four
 
 
 def random_masks(layers: Mapping[str, Layer], counts: Counts, generator: torch.Generator | None) -> Masks:
-    """Return random masks with exactly these counts; a layer's mask depends on one seed and its own name."""
+    """Return random masks with exactly these counts; a layer's mask depends on one seed and its own name.
+
+    Raises:
+        ValueError: a count that is not half of a layer whose structure is 2:4.
+    """
     seed = draw_seed(generator)
     return _on_layer_devices(
-        layers,
-        {
-            name: draw(layer.shape, counts[name], block=layer.block, generator=derive(seed, name, "mask"))
-            for name, layer in layers.items()
-        },
+        layers, {name: _drawn(layer, counts[name], derive(seed, name, "mask")) for name, layer in layers.items()}
     )
+
+
+def _drawn(layer: Layer, count: int, generator: torch.Generator) -> torch.Tensor:
+    if layer.structure != TWO_OF_FOUR:
+        return draw(layer.shape, count, block=layer.block, generator=generator)
+    if 2 * count != layer.numel:
+        given = f"{layer.name!r} {count / layer.numel:.6g}"
+        raise ValueError(f"structure: '2:4' has density 0.5 in every layer; this distribution gives {given}")
+    rows, cols = two_of_four(layer.shape[:2], generator)
+    return (rows[:, None] == cols).reshape(layer.shape)
 
 
 def bernoulli(layers: Mapping[str, Layer], densities: Densities, generator: torch.Generator | None) -> Masks:
@@ -49,7 +59,13 @@ def top_scored(layers: Mapping[str, Layer], scores: Scores, count: int, within: 
     """Return the masks of the `count` largest scores over all layers together, wherever the layers lie.
 
     Blocks are ranked by their mean score. The masks lie in those of `within`, if that is given.
+
+    Raises:
+        ValueError: a layer's structure is 2:4, which is drawn.
     """
+    for name, layer in layers.items():
+        if layer.structure == TWO_OF_FOUR:
+            raise ValueError(f"structure: '2:4' is drawn, not scored ({name!r}); expected distribution 'uniform'")
     if len({score.device for score in scores.values()}) > 1:
         scores = {name: score.cpu() for name, score in scores.items()}
     blocks = {name: layer.block for name, layer in layers.items()}

@@ -10,11 +10,11 @@ from orthosparse.checks import KERNEL, MATRIX, check_fillable, describe
 from orthosparse.choices import StartName, StopName, StructureName, TapName, TensorFloorName
 from orthosparse.givens import Law
 from orthosparse.init import alignment, counts, delta
-from orthosparse.init.structured import block_matrix
+from orthosparse.init.structured import block_matrix, half_matrix
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.sharding import write_
-from orthosparse.structures import ENTRIES, check_structure
+from orthosparse.structures import ENTRIES, TWO_OF_FOUR, check_structure
 
 
 def sparse_orthogonal_(
@@ -52,6 +52,8 @@ def sparse_orthogonal_(
             their own, and leaves the rest at zero; "minimal" fills an orthogonal matrix of min(n, m) entries.
         structure: "entries", or "block:64" for whole blocks of 64 x 64 (a power of two from 16 on that divides both
             sides). Densities and floors are then counted in blocks: an orthogonal matrix has at least min(n, m) / 64.
+            "2:4" has two of any aligned four entries along rows and along columns: its density is 0.5, four divides
+            both sides, and there are no rotations, no `align` and no `core`.
 
     Example:
         >>> weight = torch.empty(4, 4)
@@ -66,6 +68,10 @@ def sparse_orthogonal_(
     if check_structure(structure) == ENTRIES:
         law = Law(stop=stop, angle=angle, start=start)
         values, mask = _entry_matrix(shape, generator=generator, dtype=dtype, threads=threads, **asked, **law)
+    elif structure == TWO_OF_FOUR:
+        _check_defaults(stop=stop == "exact", angle=angle is None, start=start == "identity")
+        _check_defaults(align=align is None, core=core is None)
+        values, mask = half_matrix(shape, density=density, count=count, generator=generator, dtype=dtype)
     else:
         if angle is not None:
             raise ValueError(f"angle: expected None, as rotations of blocks have no angle; got {angle!r}")
@@ -73,6 +79,12 @@ def sparse_orthogonal_(
     write_(weight, values if scale == 1 else values.mul_(scale))
     active: torch.Tensor = mask.to(weight.device)
     return active
+
+
+def _check_defaults(**is_default: bool) -> None:
+    for name, fine in is_default.items():
+        if not fine:
+            raise ValueError(f"{name}: expected its default with structure '2:4', which has no rotations to change")
 
 
 def sparse_delta_orthogonal_(

@@ -4,10 +4,43 @@ import torch
 
 from orthosparse import masks
 from orthosparse.givens import sample_blocks
+from orthosparse.haar import haar
 from orthosparse.init import counts
 from orthosparse.init.alignment import aligned_order, goal_of, permute
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.structures import ENTRIES, block_of, fitting, means_of, tiled
+from orthosparse.structures import ENTRIES, TWO_OF_FOUR, block_of, fitting, means_of, tiled, two_of_four
+
+
+def half_matrix(
+    shape: tuple[int, int],
+    *,
+    density: float | None,
+    count: int | None,
+    generator: torch.Generator | None,
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return an orthogonal matrix with two of any aligned four entries along rows and columns, and its mask.
+
+    Two of every four rows and of every four columns are chosen; a Haar-random orthogonal matrix lies on those, another
+    one on the others.
+
+    Raises:
+        ValueError: four does not divide both sides, or another density than 0.5.
+    """
+    if fitting(TWO_OF_FOUR, shape) != TWO_OF_FOUR:
+        raise ValueError(f"structure: '2:4' expects sides that four divides; got {shape[0]} x {shape[1]}")
+    size = shape[0] * shape[1]
+    if 2 * counts.requested(density, count, size) != size:
+        came = f"count: got {count}" if density is None else f"density: got {density!r}"
+        raise ValueError(f"{came}; expected {size // 2} entries, a density of 0.5, with structure '2:4'")
+    seed = draw_seed(generator)
+    rows, cols = two_of_four(shape, derive(seed, "fours"))
+    values = torch.zeros(shape, dtype=torch.float64, device="cpu")
+    halves = haar(2, shape[0] // 2, shape[1] // 2, generator=derive(seed, "halves"))
+    for half, chosen in zip(halves, (True, False), strict=True):
+        row, col = ((side == chosen).nonzero().squeeze(1) for side in (rows, cols))
+        values[row.unsqueeze(1), col] = half
+    return values.to(dtype), rows[:, None] == cols
 
 
 def block_matrix(

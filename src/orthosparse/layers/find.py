@@ -13,7 +13,7 @@ from orthosparse.layers.layer import Layer, layer_name, unwrapped
 from orthosparse.layers.tensors import is_pruned, tensors_of
 from orthosparse.parametrized import has_one_leaf, leaf, plain_modules, tensor_names
 from orthosparse.selection import Selection, Selector, matches_pattern
-from orthosparse.structures import ENTRIES, check_structure, fitting
+from orthosparse.structures import ENTRIES, TWO_OF_FOUR, check_structure, fitting
 
 Split = Mapping[str, int | Sequence[int] | Mapping[str, Any]]
 
@@ -48,12 +48,13 @@ def find_layers(
             what a group and a part have in common is a matrix of its own.
         structure: the units that are active or not: ``"entries"``; ``"block:64"``, square blocks (a layer that the
             block does not divide has the largest power of two from 16 on that does, and entries where there is none,
-            where a kernel has several taps, or in stacks of experts).
+            where a kernel has several taps, or in stacks of experts); or ``"2:4"``, two of any aligned four along rows
+            and along columns, which every layer must allow.
 
     Raises:
         TypeError: something that is not a selector, or not a split.
-        ValueError: a name or glob that matches nothing, a split that does not fit, a tensor that cannot be masked, or
-            an unknown structure.
+        ValueError: a name or glob that matches nothing, a split that does not fit, a tensor that cannot be masked, an
+            unknown structure, or sides that four does not divide where it is ``"2:4"``.
 
     Example:
         >>> [*find_layers(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)), exclude=["2"])]
@@ -79,6 +80,9 @@ def find_layers(
             tied = [(m, t) for m, t in owners[id(parameter)] if (m, t) != (layer.module, layer.tensor)]
             layer = replace(layer, **splits.facts_of(layer), tied=tuple(tied))
             layers[id(parameter)] = replace(layer, structure=_fitting(structure, layer))
+    unfit = [layer.name for layer in layers.values() if layer.structure != TWO_OF_FOUR]
+    if structure == TWO_OF_FOUR and unfit:
+        raise ValueError(f"structure: '2:4' takes matrices whose sides four divides; exclude {', '.join(unfit)}")
     return {layer.name: layer for layer in layers.values()}
 
 
