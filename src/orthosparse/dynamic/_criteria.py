@@ -1,6 +1,20 @@
-"""Which active entries are dropped and which inactive ones are grown, in exact numbers, ties by index."""
+"""Which active units are dropped and which inactive ones are grown, in exact numbers, ties by index."""
 
 import torch
+
+from orthosparse.structures import means_of
+
+
+def sizes_of(values: torch.Tensor, block: int) -> torch.Tensor:
+    """Return what units are ranked by: the entries themselves, or the root mean square of each block.
+
+    Example:
+        >>> sizes_of(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 2)
+        tensor([[2.5000]])
+    """
+    if block == 1:
+        return values
+    return means_of(values.to(torch.promote_types(values.dtype, torch.float32)).square(), block).sqrt()
 
 
 def drop_smallest(weight: torch.Tensor, mask: torch.Tensor, number: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ from orthosparse import masking
 from orthosparse.checks import check_density
 from orthosparse.choices import GrowthName
 from orthosparse.distributed import broadcast_seed, mean_over_ranks
-from orthosparse.dynamic._criteria import drop_smallest, grow_largest
+from orthosparse.dynamic._criteria import drop_smallest, grow_largest, sizes_of
 from orthosparse.dynamic._gradients import DenseGradients
 from orthosparse.dynamic._schedules import cosine
 from orthosparse.layers import unwrapped
@@ -20,6 +20,7 @@ from orthosparse.masks import resize
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.sharding import full_tensor, reshard
+from orthosparse.structures import TWO_OF_FOUR, block_of, grid_of, structure_of, tiled
 
 _log = logging.getLogger(__name__)
 
@@ -36,9 +37,12 @@ class Rewirer:
 
     Call ``step()`` after every ``optimizer.step()``. At an update the active weights of smallest magnitude are dropped
     and as many inactive ones grown; new weights start at zero, and the optimizer holds of every weight that moved what
-    it would of a new one. Dense gradients are computed on update steps alone; a model under torch.compile has a second
-    graph for those. An update whose dense gradients are not all finite (a step that a GradScaler skips) moves nothing
-    and waits for the next step. All ranks of a distributed run make the same moves.
+    it would of a new one. A mask of whole blocks (``structure="block:64"`` of `sparsify`) moves by blocks: those of
+    smallest norm are dropped, those whose dense gradient has the largest norm grown.
+
+    Dense gradients are computed on update steps alone; a model under torch.compile has a second graph for those. An
+    update whose dense gradients are not all finite (a step that a GradScaler skips) moves nothing and waits for the
+    next step. All ranks of a distributed run make the same moves.
 
     Args:
         model: a sparsified model.
@@ -52,7 +56,8 @@ class Rewirer:
 
     Raises:
         TypeError: an optimizer that is none, or a fraction that is no number.
-        ValueError: a bad argument, a model without masks, or an optimizer that holds none of its masked parameters.
+        ValueError: a bad argument, a model without masks or with masks of the structure 2:4, or an optimizer that holds
+            none of its masked parameters.
 
     Example:
         >>> import orthosparse
@@ -84,6 +89,9 @@ class Rewirer:
         self.masked = masking.masked_layers(model)
         if not self.masked:
             raise ValueError("model: expected a sparsified model; this one has no masks (call sparsify first)")
+        for name, mask in masking.masks_of(model).items():
+            if structure_of(mask) == TWO_OF_FOUR:
+                raise ValueError(f"model: expected masks that may move; {name!r} has two of any four (structure '2:4')")
         reshard(unwrapped(model))
         _check_optimizer(optimizer, [masked.original for masked in self.masked.values()])
         self.model, self.optimizer, self.grow = model, optimizer, grow
@@ -146,9 +154,11 @@ class Rewirer:
         before = masking.masks_of(self.model)
         after = {}
         for name, mask in before.items():
-            number = round(share * int(mask.sum()))
-            kept = drop_smallest(full_tensor(self.masked[name].original), mask, number)
-            after[name] = self._grown(name, kept, number, scores)
+            block = block_of(structure_of(mask))
+            active = grid_of(mask, block)
+            number = round(share * int(active.sum()))
+            kept = drop_smallest(sizes_of(full_tensor(self.masked[name].original), block), active, number)
+            after[name] = tiled(self._grown(name, kept, number, scores, block), block, mask.shape)
         masking.replace_masks(self.model, after, optimizer=self.optimizer)
         self.moved = {name: int((after[name] & ~mask).sum()) for name, mask in before.items()}
         return True
@@ -167,11 +177,11 @@ class Rewirer:
             scores[name] = score
         return scores
 
-    def _grown(self, name: str, kept: torch.Tensor, number: int, scores: Scores) -> torch.Tensor:
+    def _grown(self, name: str, kept: torch.Tensor, number: int, scores: Scores, block: int) -> torch.Tensor:
         if self.grow == "random":
             generator = derive(self.seed, self.updates, name)
             return resize(kept, int(kept.sum()) + number, generator=generator).to(kept.device)
-        return grow_largest(scores[name], kept, number)
+        return grow_largest(sizes_of(scores[name], block), kept, number)
 
 
 def _check(*, every: int, steps: int, fraction: float, until: float) -> None:
