@@ -13,6 +13,7 @@ FLOORS = {
     "registry": -1,
     "counts": 0,
     "distributed": 0,
+    "gram": 0,
     "haar": 0,
     "parametrized": 0,
     "randomness": 0,

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from orthosparse.layers import Layer, summarize
+from orthosparse.masks import counts_of
 from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_score
 from orthosparse.structures import ENTRIES, block_of
 from orthosparse.tables import html_table
@@ -158,7 +159,7 @@ def row_of(
         shape=tuple(layer.shape),
         numel=layer.numel,
         asked=asked,
-        got=int(mask.sum()),
+        got=counts_of({layer.name: mask})[layer.name],
         overlap=overlap,
         orthogonality=_score(layer, weight, gain),
         outputs=len(out),

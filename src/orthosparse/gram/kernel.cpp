@@ -1,0 +1,199 @@
+// The distance of a sparse matrix's Gram matrix from the identity, from its non-zeros.
+//
+// The smaller side has the lines, the larger one crosses them: G[j, k] sums v[i, j] v[i, k] over the crossings i. For a
+// line j and each of its entries, at the crossing i, all later entries of that crossing are added to row j of G. Rows of
+// G are made one by one, so that the whole of it is never in memory, and only those right of the diagonal.
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using std::int32_t;
+using std::int64_t;
+using std::vector;
+
+// The non-zeros of a matrix by crossings, each with its lines in ascending order, and where those of a line are. All of
+// them are read once for each line that crosses them: they are kept small.
+template <class Real, class Index>
+struct Entries {
+    int64_t lines, crossings;
+    vector<int64_t> starts;       // of each crossing in line_of and value; one more at the end
+    vector<Index> line_of;
+    vector<Real> value;
+    vector<int64_t> line_starts;  // of each line in place and crossing; one more at the end
+    vector<int64_t> place;        // of an entry in line_of and value
+    vector<int32_t> crossing;
+};
+
+vector<int64_t> running_sums(const vector<int64_t>& counts) {
+    vector<int64_t> starts(counts.size() + 1, 0);
+    for (size_t k = 0; k < counts.size(); ++k) starts[k + 1] = starts[k] + counts[k];
+    return starts;
+}
+
+// Rows and columns of the matrix are stored row by row; `most` bounds the multiplications.
+template <class Real, class Index>
+bool gather(const Real* matrix, int64_t rows, int64_t cols, int64_t most, Entries<Real, Index>& entries) {
+    const bool tall = rows >= cols;
+    vector<int64_t> row_counts(rows, 0), col_counts(cols, 0);
+    vector<int32_t> found;
+    vector<Real> values;
+    int64_t size = 0, work = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+        if (static_cast<int64_t>(found.size()) < size + cols) {
+            found.resize(std::max(2 * size, size + 64 * cols));
+            values.resize(found.size());
+        }
+        const Real* line = matrix + row * cols;
+        const int64_t before = size;
+        for (int64_t col = 0; col < cols; ++col) {  // no branch: which entries are zero is hard to predict
+            found[size] = static_cast<int32_t>(col);
+            values[size] = line[col];
+            size += line[col] != 0;
+        }
+        row_counts[row] = size - before;
+        for (int64_t k = before; k < size; ++k) ++col_counts[found[k]];
+        if (tall) work += row_counts[row] * row_counts[row] / 2;
+        if (work > most) return false;
+    }
+    if (!tall)
+        for (int64_t count : col_counts) work += count * count / 2;
+    if (work > most) return false;
+    entries.lines = tall ? cols : rows;
+    entries.crossings = tall ? rows : cols;
+    entries.starts = running_sums(tall ? row_counts : col_counts);
+    entries.line_starts = running_sums(tall ? col_counts : row_counts);
+    entries.line_of.resize(size);
+    entries.value.resize(size);
+    entries.place.resize(size);
+    entries.crossing.resize(size);
+    vector<int64_t> next = tall ? entries.line_starts : entries.starts;
+    int64_t k = 0;
+    for (int64_t row = 0; row < rows; ++row)
+        for (const int64_t end = k + row_counts[row]; k < end; ++k) {
+            const int64_t moved = next[found[k]]++;
+            const int64_t place = tall ? k : moved, in_line = tall ? moved : k;
+            entries.line_of[place] = static_cast<Index>(tall ? found[k] : row);
+            entries.value[place] = values[k];
+            entries.place[in_line] = place;
+            entries.crossing[in_line] = tall ? static_cast<int32_t>(row) : found[k];
+        }
+    return true;
+}
+
+// The squares of one line of G - I, those off the diagonal twice; `sums` is zero before and after.
+template <class Real, class Index>
+double line_squares(const Entries<Real, Index>& entries, int64_t line, double scale, double* sums) {
+    const Index* line_of = entries.line_of.data();
+    const Real* value = entries.value.data();
+    for (int64_t k = entries.line_starts[line]; k < entries.line_starts[line + 1]; ++k) {
+        const int64_t first = entries.place[k], last = entries.starts[entries.crossing[k] + 1];
+        const double factor = value[first] * scale * scale;
+        for (int64_t e = first; e < last; ++e) sums[line_of[e]] += factor * value[e];
+    }
+    const double diagonal = sums[line] - 1.0;
+    double squares = 0.0;
+    for (int64_t other = line + 1; other < entries.lines; ++other) {
+        squares += sums[other] * sums[other];
+        sums[other] = 0.0;
+    }
+    sums[line] = 0.0;
+    return diagonal * diagonal + 2.0 * squares;
+}
+
+// Lines are shared between threads; their squares are added in one order, whatever the number of threads.
+template <class Real, class Index>
+double squares_of(const Entries<Real, Index>& entries, double scale, int64_t threads) {
+    vector<double> squares(entries.lines, 0.0);
+    std::atomic<int64_t> next{0};
+    std::exception_ptr failure;
+    auto run = [&] {
+        try {
+            vector<double> sums(entries.lines, 0.0);
+            for (int64_t line; (line = next++) < entries.lines;)
+                squares[line] = line_squares(entries, line, scale, sums.data());
+        } catch (...) {
+            failure = std::current_exception();
+            next = entries.lines;
+        }
+    };
+    vector<std::thread> others;
+    try {
+        for (int64_t k = 1; k < std::min(threads, entries.lines); ++k) others.emplace_back(run);
+    } catch (const std::exception&) {
+    }  // fewer threads than asked do the same work
+    run();
+    for (auto& other : others) other.join();
+    if (failure) std::rethrow_exception(failure);
+    double total = 0.0;
+    for (double each : squares) total += each;
+    return total;
+}
+
+// Return false where more than `most` products are needed.
+template <class Index, class Real>
+bool measure(const Real* matrix, int64_t rows, int64_t cols, double scale, int64_t most, int64_t threads,
+             double& squares) {
+    Entries<Real, Index> entries;
+    if (!gather(matrix, rows, cols, most, entries)) return false;
+    squares = squares_of(entries, scale, threads);
+    return true;
+}
+
+template <class Real>
+bool measure_any(const void* matrix, int64_t rows, int64_t cols, double scale, int64_t most, int64_t threads,
+                 double& squares) {
+    const auto* real = static_cast<const Real*>(matrix);
+    const bool small = std::min(rows, cols) <= 65536;
+    return small ? measure<std::uint16_t>(real, rows, cols, scale, most, threads, squares)
+                 : measure<std::uint32_t>(real, rows, cols, scale, most, threads, squares);
+}
+
+PyObject* py_squares(PyObject*, PyObject* args) {
+    PyObject* py_matrix;
+    long long rows, cols, most, threads;
+    double scale;
+    if (!PyArg_ParseTuple(args, "OLLdLL", &py_matrix, &rows, &cols, &scale, &most, &threads)) return nullptr;
+    Py_buffer view{};
+    if (PyObject_GetBuffer(py_matrix, &view, PyBUF_C_CONTIGUOUS) != 0) return nullptr;
+    const bool fits = view.len == rows * cols * view.itemsize && (view.itemsize == 4 || view.itemsize == 8);
+    bool few = false, allocated = true;
+    double squares = 0.0;
+    if (fits) {
+        Py_BEGIN_ALLOW_THREADS;
+        try {
+            few = view.itemsize == 4 ? measure_any<float>(view.buf, rows, cols, scale, most, threads, squares)
+                                     : measure_any<double>(view.buf, rows, cols, scale, most, threads, squares);
+        } catch (const std::exception&) {  // only allocations can fail
+            allocated = false;
+        }
+        Py_END_ALLOW_THREADS;
+    }
+    PyBuffer_Release(&view);
+    if (!fits) PyErr_SetString(PyExc_ValueError, "matrix: not of the size that its sides ask for");
+    if (!allocated) PyErr_NoMemory();
+    if (!fits || !allocated) return nullptr;
+    if (!few) return Py_NewRef(Py_None);
+    return PyFloat_FromDouble(squares);
+}
+
+PyMethodDef METHODS[] = {
+    {"squares", py_squares, METH_VARARGS, "Return ||A^T A - I||^2 of A = scale * matrix, or None where that takes too many products."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_kernel", "Gram matrices of sparse matrices.", 0, METHODS,
+                      nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__kernel() { return PyModule_Create(&MODULE); }
