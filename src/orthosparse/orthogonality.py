@@ -81,7 +81,8 @@ def _squares(matrices: torch.Tensor) -> torch.Tensor:
     gram = matrices @ matrices.mH if wide else matrices.mH @ matrices
     gram.diagonal(dim1=-2, dim2=-1).sub_(1)
     rows = (torch.view_as_real(gram) if gram.is_complex() else gram).flatten(1)
-    return torch.linalg.vecdot(rows, rows)
+    squares: torch.Tensor = torch.linalg.vecdot(rows, rows)
+    return squares
 
 
 def rounding_floor(weight: torch.Tensor) -> float:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import linear_sum_assignment
 
 from orthosparse.masks import top_k
 
@@ -78,6 +77,8 @@ def _by_degree(matrix: Bits) -> tuple[Order, Order]:
 
 def _assigned(lines: Bits, goals: Bits) -> Order:
     """Return the order in which the rows `lines` overlap the rows `goals` most, in blocks of neighbours."""
+    from scipy.optimize import linear_sum_assignment  # slow to import, and only alignment needs it
+
     order = []
     for first in range(0, len(lines), BLOCK):
         block = slice(first, first + BLOCK)
