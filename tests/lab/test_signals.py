@@ -2,10 +2,11 @@ import ctypes
 import os
 import signal
 import threading
+import time
 
 import pytest
 
-from orthosparse.lab.signals import Interrupt, raise_interrupt
+from orthosparse.lab.signals import Interrupt, raise_interrupt, stopped_after
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -97,3 +98,32 @@ def test_other_threads_install_no_handlers():
     thread.start()
     thread.join()
     assert inside == [before]
+
+
+def test_a_block_is_stopped_after_its_time_and_what_follows_goes_on():
+    begin = time.monotonic()
+    with stopped_after(0.2):
+        time.sleep(30)
+    assert 0.1 < time.monotonic() - begin < 20
+
+
+def test_a_block_that_ends_in_time_is_not_stopped_later():
+    with stopped_after(0.2):
+        pass
+    time.sleep(0.4)
+
+
+def test_an_interrupt_of_the_user_is_not_taken_for_the_end_of_the_time():
+    with pytest.raises(KeyboardInterrupt), stopped_after(30):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+
+def test_work_that_takes_signals_itself_saves_before_the_block_ends():
+    saved = []
+    with stopped_after(0.2), Interrupt() as interrupt:
+        while not interrupt.requested:
+            time.sleep(0.01)
+        saved.append(True)
+        raise KeyboardInterrupt
+    assert saved

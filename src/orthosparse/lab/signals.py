@@ -3,7 +3,8 @@
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
 from typing import Any
@@ -74,3 +75,24 @@ class Interrupt:
 def raise_interrupt() -> None:
     """Raise a KeyboardInterrupt: for `Interrupt`, where work may stop at any place."""
     raise KeyboardInterrupt
+
+
+@contextmanager
+def stopped_after(seconds: float) -> Iterator[None]:
+    """End the block after a time as Ctrl-C would end it, so that whatever runs in it saves its work first."""
+    over = threading.Event()
+
+    def stop() -> None:
+        over.set()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not over.is_set():  # it was the user
+            raise
+    finally:
+        timer.cancel()

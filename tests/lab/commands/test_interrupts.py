@@ -69,6 +69,25 @@ def test_paper_run_keeps_its_rows_and_goes_on_with_the_same_command(tmp_path, mo
     assert (told["had"], told["run"], told["failed"]) == (len(before), 3 - len(before), [])
 
 
+@pytest.mark.parametrize("together", [[], ["--together", "3"]])
+def test_paper_run_stops_cleanly_after_its_minutes_and_goes_on_with_the_same_command(
+    tmp_path, monkeypatch, capsys, together
+):
+    monkeypatch.chdir(tmp_path)
+    given = ["paper", "run", "angles", "--smoke", "--epochs", "400", "--device", "cpu", "--store", "rows.sqlite"]
+    given += [*together, "--json", "--minutes"]
+    assert cli.main([*given, "0.05"]) == 0  # three seconds
+    told = json.loads(capsys.readouterr().out)
+    assert told["failed"] == []
+    assert told["postponed"]
+    assert list((tmp_path / "rows-runs").glob("*/checkpoint-*")), "nothing to go on with"
+    assert cli.main([*given, "10"]) == 0
+    assert json.loads(capsys.readouterr().out)["postponed"] == []
+    rows = Store(tmp_path / "rows.sqlite").rows()
+    assert {len(row["curves"]["loss"]) for row in rows} == {400}
+    assert any(row["metrics"].get("resumed_seconds", 0) > 0 for row in rows)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_sweep_on_ray_ends_with_its_cluster_and_keeps_its_rows(tmp_path, number):
     pytest.importorskip("ray", reason="ray is not installed")

@@ -17,7 +17,12 @@ from orthosparse.lab.sweep.store import Store
 
 def item(title, seeds, full):
     smaller = [ExpectedDensity(8, 4)]
-    return types.SimpleNamespace(TITLE=title, SEEDS=seeds, experiments=lambda *, smoke: smaller if smoke else full)
+    return types.SimpleNamespace(
+        TITLE=title,
+        SEEDS=seeds,
+        experiments=lambda *, smoke: smaller if smoke else full,
+        render=lambda rows: types.SimpleNamespace(rows=rows),
+    )
 
 
 ITEMS = {
@@ -36,6 +41,15 @@ def paper(monkeypatch, tmp_path):
     written = []
     package, report = types.ModuleType("orthosparse.lab.paper"), types.ModuleType("orthosparse.lab.paper.report")
     package.ITEMS, package.family = ITEMS, family
+    package.cells_of = lambda rendered: (min(1, len(rendered.rows)), 1)
+    queue = types.ModuleType("orthosparse.lab.paper.queue")
+    queue.QUEUE = [
+        types.SimpleNamespace(
+            title="Wide", item="densities", only=("size=12",), seeds=(1,), precision=None, together=None
+        ),
+        types.SimpleNamespace(title="Rest", item="densities", only=(), seeds=(1,), precision=None, together=4),
+    ]
+    monkeypatch.setitem(sys.modules, queue.__name__, queue)
     report.write_report = lambda rows, out, **options: written.append((len(rows), out, options))
     monkeypatch.setitem(sys.modules, package.__name__, package)
     monkeypatch.setitem(sys.modules, report.__name__, report)
@@ -52,8 +66,9 @@ def test_list_names_every_item_with_its_status(capsys):
     assert cli.main(["paper", "run", "masks"]) == 0
     capsys.readouterr()
     assert cli.main(["paper", "list"]) == 0
-    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
     assert "2/4" in lines["densities"]
+    assert "3/4" in lines["all"]  # cells of the paper's tables
     assert "begun" in lines["densities"]
     assert "1/1" in lines["masks"]
     assert "complete" in lines["masks"]
@@ -65,7 +80,7 @@ def test_list_counts_rows_of_other_lengths_and_precisions(capsys):
     assert cli.main(["paper", "run", "tiny", "--epochs", "1", "--precision", "bf16"]) == 0
     capsys.readouterr()
     assert cli.main(["paper", "list"]) == 0
-    (tiny,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("tiny"))
+    (tiny,) = (line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["tiny"])
     assert "1/2" in tiny  # the one that is no training
     assert "begun, 1 other row " in tiny
 
@@ -119,9 +134,37 @@ def test_a_budget_leaves_what_cannot_end_in_time(capsys, monkeypatch):
     assert "0 pairs run, 0 had a row, 2 left for want of time" in capsys.readouterr().out
 
 
+def test_the_queue_counts_each_missing_pair_once_and_estimates_from_rows_of_the_device(capsys, monkeypatch):
+    monkeypatch.setattr(ExpectedDensity, "cost", lambda self: 600.0)
+    assert cli.main(["paper", "queue", "--on", "a device", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["title"], each["missing"], each["pairs"], each["minutes"]) for each in found] == [
+        ("Wide", 1, 1, 10.0),
+        ("Rest", 1, 2, 10.0),
+    ]
+    assert cli.main(["paper", "run", "densities", "--only", "size=12", "--seeds", "1"]) == 0
+    capsys.readouterr()
+    assert cli.main(["paper", "queue"]) == 0
+    lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert lines["Wide"][2:5] == ["0", "of", "1"]
+    assert float(lines["Rest"][-1]) < 10  # as fast as the other was here
+
+
+def test_minutes_take_the_queue_in_its_order(capsys):
+    assert cli.main(["paper", "run", "--minutes", "5", "--device", "cpu"]) == 0
+    assert "2 pairs run, 0 had a row" in capsys.readouterr().out
+    assert sorted(row["fields"]["size"] for row in stored()) == [10, 12]
+    assert cli.main(["paper", "run", "masks", "--minutes", "5", "--device", "cpu"]) == 0
+    assert "1 pairs run" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["run"], "item: expected at least one, or --minutes"),
+        (["run", "--minutes", "0"], "minutes: expected more than 0"),
+        (["run", "masks", "--minutes", "1", "--budget", "5m"], "without --budget"),
+        (["run", "masks", "--minutes", "1", "--engine", "ray"], "with --engine local"),
         (["run", "densties"], "item: expected one of densities, masks, needs_data, tiny; got 'densties'"),
         (["run", "masks", "--seeds", "1,two"], "seeds: expected whole numbers with commas between them"),
         (["run", "masks", "--seeds", ""], "seeds: expected whole numbers with commas between them"),
@@ -254,7 +297,8 @@ def test_list_and_run_and_merge_give_json_and_nothing_else(capsys):
     assert cli.main(["paper", "list", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)[0]
     about = {"status": "begun", "title": "Expected density"}
-    assert first == {"item": "densities", "done": 2, "pairs": 4, "others": 0, **about}
+    counts = {"done": 2, "pairs": 4, "others": 0, "our_cells": 1, "cells": 1}
+    assert first == {"item": "densities", **counts, **about}
     assert cli.main(["paper", "merge", "--export", "all.jsonl", "--json"]) == 0
     merged = json.loads(capsys.readouterr().out)
     assert (merged["added"], merged["problems"], merged["exported"]) == (0, [], {"all.jsonl": 3})

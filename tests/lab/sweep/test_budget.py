@@ -76,3 +76,15 @@ def test_estimates_learn_shares_from_rows_of_pairs_that_ran_as_one():
     estimates = Estimates()
     estimates.learn([picture(wall_s=96.0, metrics={"together": 12})], "here")
     assert estimates.seconds(MaskPicture("sao")) == 8.0
+
+
+def test_a_network_of_another_depth_tells_more_than_other_networks():
+    from orthosparse.lab.experiments import Training
+
+    estimates, deeper = Estimates(), Training("resnet56", "cifar10")
+    small, other = Training("resnet32", "cifar10"), Training("mlp1000", "mnist")
+    estimates.add(other, 7 * other.cost())
+    assert estimates.seconds(deeper) == pytest.approx(7 * deeper.cost())
+    estimates.add(small, 2 * small.cost())
+    assert estimates.seconds(deeper) == pytest.approx(2 * deeper.cost())
+    assert estimates.seconds(Training("vgg16c", "cifar10")) == pytest.approx(2 * Training("vgg16c", "cifar10").cost())

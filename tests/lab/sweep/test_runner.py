@@ -320,6 +320,16 @@ def test_a_stack_that_was_begun_and_cannot_end_in_time_is_left_whole_and_not_wai
     assert (summary.done, stacks, len(summary.postponed)) == ([], [], 4)
 
 
+def test_a_stack_that_was_begun_is_resumed_by_a_budget_that_resumes(store):
+    def stopped(task, progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(PAIRS, store, LOCAL, perform=stopped, together=9)
+    summary, stacks = sweep_stacks(PAIRS, store, budget=Budget(250.0, known(100.0), resumes=True))
+    assert (len(summary.done), [set(members) for members in stacks]) == (4, [set(PAIRS)])
+
+
 def test_a_sweep_learns_the_share_of_each_pair_of_a_stack(store):
     estimates = Estimates()
     sweep_stacks(PAIRS, store, budget=Budget(600.0, estimates))

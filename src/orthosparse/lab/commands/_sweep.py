@@ -49,12 +49,19 @@ def only_those(pairs: list[Any], filters: list[str]) -> list[Any]:
 
 def budget_of(text: str, store: Any, device: str) -> Any:
     """Return the budget that a text like ``25m`` names, with what the rows of this device tell of times."""
-    from orthosparse.lab.sweep.budget import Budget, Estimates, seconds_of
+    from orthosparse.lab.sweep.budget import Budget, seconds_of
+
+    return Budget(seconds_of(text), estimates_of(store, device))
+
+
+def estimates_of(store: Any, device: str, name: str | None = None) -> Any:
+    """Return what the rows of this device, or of the one called `name`, tell of times."""
+    from orthosparse.lab.sweep.budget import Estimates
     from orthosparse.lab.sweep.perform import origin
 
-    seconds, estimates = seconds_of(text), Estimates()
-    estimates.learn(store.rows(), origin(device)["device"])
-    return Budget(seconds, estimates)
+    estimates = Estimates()
+    estimates.learn(store.rows(), origin(device)["device"] if name is None else name)
+    return estimates
 
 
 def conclude(summary: Any, store: Any, *, json: bool = False) -> None:

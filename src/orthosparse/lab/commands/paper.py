@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from orthosparse.lab.commands._options import Device, Json, Root, group, print_json, whole_numbers
-from orthosparse.lab.commands._sweep import budget_of, check_changes, conclude, only_those, pairs_of
+from orthosparse.lab.commands._sweep import budget_of, check_changes, conclude, estimates_of, only_those, pairs_of
 from orthosparse.lab.names import check_name, completing
 
 RESUMES_WITH = ()  # what an interrupted command needs beside itself to go on: nothing
@@ -17,6 +17,7 @@ _NAMED = 4  # differences between two rows that a message names
 paper = group(
     "List, run and render the tables and figures of the paper.",
     "orthosparse paper list",
+    "orthosparse paper queue",
     "orthosparse paper run contemporary --only model=resnet32 --root data --budget 2h",
     "orthosparse paper report --out report.html",
 )
@@ -34,7 +35,7 @@ def list_(store: Stored = _STORE, json: Json = False) -> None:
     """Name every item, and say how much of it has rows.
 
     A pair is an experiment and a seed; each has one row. Rows that differ in epochs or precision alone, or have further
-    seeds, are counted as other rows.
+    seeds, are counted as other rows. Cells are those of the paper's tables that have our number at the paper's epochs.
 
     \b
     Examples:
@@ -44,46 +45,103 @@ def list_(store: Stored = _STORE, json: Json = False) -> None:
     from orthosparse.lab.paper import ITEMS
     from orthosparse.lab.sweep.store import Store
 
-    names = Store(store).names() if store.exists() else set()
-    found = [_status(name, item, names) for name, item in ITEMS.items()]
+    rows = Store(store).rows() if store.exists() else []
+    found = [_status(name, item, rows) for name, item in ITEMS.items()]
     if json:
         print_json(found)
     else:
         _print_list(found)
 
 
-def _status(name: str, item: Any, names: set[tuple[str, int]]) -> dict[str, Any]:
-    from orthosparse.lab.paper import family
+def _status(name: str, item: Any, rows: list[Any]) -> dict[str, Any]:
+    from orthosparse.lab.paper import cells_of, family
 
     pairs = pairs_of(item, None, smoke=False)
-    asked = {pair.name for pair in pairs}
+    names, asked = {(row["key"], row["seed"]) for row in rows}, {pair.name for pair in pairs}
     done = len(asked & names)
     families = {family(key) for key, _ in asked}
-    others = sum(family(key) in families for key, _ in names - asked)
-    status = "complete" if done == len(pairs) else "begun" if done or others else "not yet run"
-    status = status if pairs else "nothing to run"
-    counts = {"done": done, "pairs": len(pairs), "others": others}
-    return {"item": name, **counts, "status": status, "title": item.TITLE}
+    own = [row for row in rows if family(row["key"]) in families]
+    others = len(own) - done
+    status = "complete" if done == len(pairs) else "begun" if own else "not yet run"
+    ours, cells = cells_of(item.render(own))
+    counts = {"done": done, "pairs": len(pairs), "others": others, "our_cells": ours, "cells": cells}
+    return {"item": name, **counts, "status": status if pairs else "nothing to run", "title": item.TITLE}
 
 
 def _print_list(found: list[dict[str, Any]]) -> None:
-    from rich.table import Table
+    from orthosparse.lab.rendering.contents import plain_table
+    from orthosparse.lab.rendering.terminal import console, print_table
 
-    from orthosparse.lab.rendering import console
-
-    table = Table("item", "pairs", "status", "title", box=None, pad_edge=False)
+    rows = []
     for each in found:
         more = f", {each['others']} other row{'s' * (each['others'] > 1)}" * (each["others"] > 0)
-        table.add_row(each["item"], f"{each['done']}/{each['pairs']}", each["status"] + more, each["title"])
-    console().print(table)
+        cells = f"{each['our_cells']}/{each['cells']}" if each["cells"] else ""
+        rows.append([each["item"], f"{each['done']}/{each['pairs']}", cells, each["status"] + more, each["title"]])
+    total = [sum(each[name] for each in found) for name in ("our_cells", "cells")]
+    rows.append(["all", "", f"{total[0]}/{total[1]}", "", ""])
+    print_table(plain_table(("item", "pairs", "cells", "status", "title"), rows, text=(0, 3, 4)), console(), widest=60)
+
+
+@paper.command()
+def queue(
+    on: Annotated[
+        str | None,
+        typer.Option(help="Estimate for a device that has rows, such as 'NVIDIA H200'; by default this one."),
+    ] = None,
+    store: Stored = _STORE,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Say what is to be measured next, in order, and how long it takes.
+
+    Minutes are estimated from rows that were made on the same device before. `paper run --minutes` takes from this
+    list.
+
+    \b
+    Examples:
+      orthosparse paper queue
+      orthosparse paper queue --on 'NVIDIA H200' --json
+    """
+    from orthosparse.lab.paper.queue import QUEUE
+    from orthosparse.lab.rendering.contents import plain_table
+    from orthosparse.lab.rendering.terminal import console, print_table
+    from orthosparse.lab.sweep.store import Store
+
+    kept = Store(store)
+    counted, estimates, found = kept.names(), estimates_of(kept, device, on), []
+    for entry in QUEUE:
+        pairs = _pairs_of_entry(entry)
+        missing = [pair for pair in pairs if pair.name not in counted]
+        counted |= {pair.name for pair in missing}  # another entry may have the same
+        asked = [pair.experiment for pair in missing]
+        seconds = sum(map(estimates.seconds, asked)) if entry.together is None else estimates.seconds(*asked)
+        about = {"missing": len(missing), "pairs": len(pairs), "minutes": round(seconds / 60, 1)}
+        found.append({"title": entry.title, "item": entry.item, **about})
+    if json:
+        print_json(found)
+        return
+    rows = [[e["title"], e["item"], f"{e['missing']} of {e['pairs']}", f"{e['minutes']:.1f}"] for e in found]
+    rows.append(["all", "", str(sum(e["missing"] for e in found)), f"{sum(e['minutes'] for e in found):.1f}"])
+    print_table(plain_table(("next", "item", "missing pairs", "minutes"), rows, text=(0, 1)), console())
+
+
+def _pairs_of_entry(entry: Any) -> list[Any]:
+    from orthosparse.lab.paper import ITEMS
+
+    pairs = pairs_of(ITEMS[entry.item], list(entry.seeds), smoke=False, precision=entry.precision)
+    return only_those(pairs, list(entry.only)) if entry.only else pairs
 
 
 @paper.command()
 def run(
     items: Annotated[
-        list[str],
-        typer.Argument(metavar="ITEM", help="What to run; `paper list` names them.", autocompletion=completing("item")),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="[ITEM]...",
+            help="What to run; `paper list` names them. With --minutes and without one: what `paper queue` lists.",
+            autocompletion=completing("item"),
+        ),
+    ] = None,
     seeds: Annotated[
         str | None, typer.Option(help="Such as 1,2,3; by default the item's own, with --smoke the first of them.")
     ] = None,
@@ -98,6 +156,10 @@ def run(
         int | None, typer.Option(min=1, help="Train up to so many networks of one shape (1000 layers) as one.")
     ] = None,
     budget: Annotated[str | None, typer.Option(help="Such as 25m: start nothing that cannot end in time.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Take what fits into this time, begin what is next, and stop so that it can be resumed."),
+    ] = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Have torch compile networks, see `train`.")] = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of every training, instead of the paper's.")] = None,
     precision: Annotated[
@@ -123,19 +185,26 @@ def run(
       orthosparse paper run contemporary --only '*synflow eoi*' --jobs 2
       orthosparse paper run deep_networks --smoke
       orthosparse paper run deep_networks --only model=mlp1000 --seeds 1,2,3 --together 63 --root data
+      orthosparse paper run --minutes 9 --root data
     """
     from functools import partial
 
     from orthosparse.lab.experiments import resolved
     from orthosparse.lab.paper import ITEMS
+    from orthosparse.lab.paper.queue import QUEUE
     from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.engines import ENGINES
     from orthosparse.lab.sweep.perform import perform
     from orthosparse.lab.sweep.runner import run as sweep
     from orthosparse.lab.sweep.store import Store
+    from orthosparse.lab.sweep.timed import Step, run_for
     from orthosparse.registry import lookup
 
-    chosen = [lookup(ITEMS, item, "item") for item in items]
+    if not items and minutes is None:
+        raise ValueError("item: expected at least one, or --minutes for the next ones of `paper queue`; got none")
+    if minutes is not None and (minutes <= 0 or budget is not None or engine != "local"):
+        raise ValueError("minutes: expected more than 0, with --engine local and without --budget")
+    chosen = [lookup(ITEMS, item, "item") for item in items or ()]
     started = partial(lookup(ENGINES, engine, "engine"), jobs=jobs, address=address, gpus=gpus)
     asked = None if seeds is None else whole_numbers(seeds)
     if precision is not None:
@@ -149,9 +218,14 @@ def run(
     kept = Store(store)
     places: dict[str, Any] = {"root": root.expanduser().absolute(), "runs": kept.runs.absolute(), "device": device}
     time = None if budget is None else budget_of(budget, kept, device)
+    work = partial(perform, **places, compiled=compiled)
     with Display() as display:
-        work = partial(perform, **places, compiled=compiled)
-        summary = sweep(pairs, kept, started, perform=work, together=together, budget=time, display=display)
+        if minutes is None:
+            summary = sweep(pairs, kept, started, perform=work, together=together, budget=time, display=display)
+        else:
+            steps = [Step(pairs, together)] if items else [Step(_pairs_of_entry(e), e.together) for e in QUEUE]
+            known = estimates_of(kept, device)
+            summary = run_for(60 * minutes, steps, kept, started, perform=work, estimates=known, display=display)
     conclude(summary, kept, json=json)
 
 

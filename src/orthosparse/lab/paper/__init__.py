@@ -28,9 +28,10 @@ from orthosparse.lab.paper import (
     ranks,
     singular_values,
 )
+from orthosparse.lab.paper._chapters import cells_of
 from orthosparse.lab.paper._rows import family
 
-__all__ = ["ITEMS", "family"]
+__all__ = ["ITEMS", "cells_of", "family"]
 
 ITEMS: dict[str, ModuleType] = {
     "singular_values": singular_values,

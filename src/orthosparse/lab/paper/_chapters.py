@@ -45,12 +45,18 @@ def chapters_of(items: Mapping[str, ModuleType], rows: Iterable[Row], *, smoke: 
     return [_chapter(name, item, kept, smoke) for name, item in items.items()]
 
 
+def cells_of(rendered: Rendered) -> tuple[int, int]:
+    """Return how many cells of the paper's tables have our number at the paper's epochs, and how many there are."""
+    tables = [table for table in rendered.tables if table.compared]
+    cells = [cell for table in tables for cells in table.cells for cell in cells if cell.paper is not None]
+    return sum(cell.ours is not None and cell.whole for cell in cells), len(cells)
+
+
 def coverage(chapters: Iterable[Chapter]) -> str:
     """Say how many cells of the paper's tables have a number of ours that trained for the paper's epochs."""
-    tables = [table for chapter in chapters for table in chapter.rendered.tables if table.compared]
-    cells = [cell for table in tables for cells in table.cells for cell in cells if cell.paper is not None]
-    ours = sum(cell.ours is not None and cell.whole for cell in cells)
-    return f"{ours} of {len(cells)} cells of the paper's tables have our number at the paper's epochs."
+    found = [cells_of(chapter.rendered) for chapter in chapters]
+    ours, cells = sum(each for each, _ in found), sum(each for _, each in found)
+    return f"{ours} of {cells} cells of the paper's tables have our number at the paper's epochs."
 
 
 def runs_json(rows: Iterable[Row]) -> str:

@@ -34,7 +34,8 @@ def seconds_of(text: str) -> float:
 class Estimates:
     """Times of pairs to come: those of the same experiment, else its `cost` scaled by what others really took.
 
-    Others are, as far as there are any, experiments of the same kind on the same model and data, or of the same kind.
+    Others are, as far as there are any, experiments of the same kind on the same model and data, on a model of another
+    depth and the same data, on the same data, or of the same kind.
     Of pairs that ran as one, each has its share of the time. Shares tell of those that are to run as one, and whole
     times of those that run alone; where only the other is known, it has to do: the sum of the times that pairs take
     alone is more than they take as one.
@@ -88,15 +89,25 @@ def _known(key: str) -> Experiment | None:
 
 def _families(experiment: Experiment) -> list[tuple[str, ...]]:
     """Return the groups whose times tell something about an experiment's, the closest first."""
-    near = tuple(str(getattr(experiment, name, "")) for name in ("model", "data", "method"))
-    return [(experiment.kind, *near), (experiment.kind,)]
+    model, data, method = (str(getattr(experiment, name, "")) for name in ("model", "data", "method"))
+    kin = model.rstrip("0123456789")  # resnet32 tells of resnet56
+    return [
+        (experiment.kind, model, data, method),
+        (experiment.kind, kin, data),
+        (experiment.kind, data),
+        (experiment.kind,),
+    ]
 
 
 class Budget:
-    """The time that is left."""
+    """The time that is left.
 
-    def __init__(self, seconds: float, estimates: Estimates) -> None:
-        self._end, self.estimates = monotonic() + seconds, estimates
+    Attributes:
+        resumes: whether a stack that was begun is resumed even if it is not expected to end in time.
+    """
+
+    def __init__(self, seconds: float, estimates: Estimates, *, resumes: bool = False) -> None:
+        self._end, self.estimates, self.resumes = monotonic() + seconds, estimates, resumes
 
     def fits(self, *experiments: Experiment) -> bool:
         """Return whether a run that starts now is expected to end in time, of an experiment or of several as one."""

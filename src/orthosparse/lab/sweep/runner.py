@@ -152,7 +152,9 @@ class _Sweep:
 
     def _fitting(self, task: Task) -> Task | None:
         """Return what of a task is expected to end in time; of one that was begun all or nothing."""
-        if self.budget is None or self.budget.fits(*(pair.experiment for pair in task.pairs)):
+        if self.budget is None or (task.begun and self.budget.resumes):
+            return task
+        if self.budget.fits(*(pair.experiment for pair in task.pairs)):
             return task
         fewer: tuple[Pair, ...] = ()
         for pair in () if task.begun else task.pairs:
