@@ -1,10 +1,8 @@
-import pickle
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from orthosparse.lab.data import Augmentation, load
 
@@ -22,34 +20,15 @@ def root(tmp_path):
     return tmp_path
 
 
-def write_python(folder, file, data, **labels):
-    folder.mkdir(exist_ok=True)
-    held = {"batch_label": "testing", "data": data, "filenames": ["a.png"] * len(data), **labels}
-    (folder / file).write_bytes(pickle.dumps(held, protocol=2))
-
-
 def write_100(root, train=80, test=16, top=99):
-    """CIFAR-100 in both layouts out of real CIFAR-10 images, with labels of our own."""
+    """CIFAR-100 out of real CIFAR-10 images, with labels of our own."""
+    (root / "cifar-100-binary").mkdir()
     pixels = np.concatenate([records(batch)[:, 1:] for batch in BATCHES])
     for file, start, size in (("train", 0, train), ("test", 80, test)):
         part = pixels[start : start + size]
         fine = np.linspace(0, top, size).astype(np.uint8)
-        for folder in ("cifar-100-binary", "cifar-100-python"):
-            (root / folder).mkdir(exist_ok=True)
         joined = np.concatenate([np.full((size, 1), 3, np.uint8), fine[:, None], part], axis=1)
         (root / "cifar-100-binary" / f"{file}.bin").write_bytes(joined.tobytes())
-        coarse = [3] * size
-        write_python(root / "cifar-100-python", file, part, fine_labels=fine.tolist(), coarse_labels=coarse)
-
-
-def test_python_files_hold_what_the_binary_ones_hold(tmp_path):
-    for batch in BATCHES:
-        part = records(batch)
-        write_python(tmp_path / "cifar-10-batches-py", batch, part[:, 1:].copy(), labels=part[:, 0].tolist())
-    python, binary = load("cifar10", tmp_path), load("cifar10", FIXTURES)
-    for split in ("train", "validation", "test"):
-        assert torch.equal(getattr(python, split).images, getattr(binary, split).images)
-        assert torch.equal(getattr(python, split).labels, getattr(binary, split).labels)
 
 
 def test_pixels_are_red_green_and_blue_planes():
@@ -57,10 +36,8 @@ def test_pixels_are_red_green_and_blue_planes():
     assert np.array_equal(found.test.images[3, 1].numpy(), record[1 + 1024 : 1 + 2048].reshape(32, 32))
 
 
-@pytest.mark.parametrize("layout", ["binary", "python"])
-def test_cifar100_reads_its_fine_labels_and_pads_with_zeros(tmp_path, layout):
+def test_cifar100_reads_its_fine_labels_and_pads_with_zeros(tmp_path):
     write_100(tmp_path)
-    shutil.rmtree(tmp_path / f"cifar-100-{'python' if layout == 'binary' else 'binary'}")
     found = load("cifar100", tmp_path)
     assert (len(found.train), len(found.validation), len(found.test), found.classes) == (72, 8, 16, 100)
     assert found.train.labels[0] == 0
@@ -74,7 +51,7 @@ def test_truncated_files_are_named_with_what_was_expected(root):
     path = root / "cifar-10-batches-bin/data_batch_3.bin"
     whole = path.read_bytes()
     path.write_bytes(whole[:-7])
-    with pytest.raises(ValueError, match=r"data_batch_3.bin: expected an official CIFAR file; .*records of 3073"):
+    with pytest.raises(ValueError, match=r"data_batch_3.bin: expected a whole number of records of 3073 bytes"):
         load("cifar10", root)
     path.write_bytes(whole[:-3073])  # cut between two records
     with pytest.raises(ValueError, match=r"equally many images in each data_batch; got .*'data_batch_3': 15"):
@@ -97,24 +74,3 @@ def test_labels_outside_the_classes_are_refused(tmp_path):
     write_100(tmp_path, top=100)
     with pytest.raises(ValueError, match="expected images with labels below 100"):
         load("cifar100", tmp_path)
-
-
-def test_a_pickle_that_would_run_code_is_refused_and_nothing_runs(tmp_path):
-    trace = tmp_path / "trace"
-
-    class Attack:
-        def __reduce__(self):
-            return (Path.touch, (trace,))
-
-    folder = tmp_path / "cifar-10-batches-py"
-    folder.mkdir()
-    (folder / "data_batch_1").write_bytes(pickle.dumps({"data": Attack(), "labels": [1]}))
-    with pytest.raises(ValueError, match=r"data_batch_1: expected an official CIFAR file; got it names pathlib"):
-        load("cifar10", tmp_path)
-    assert not trace.exists()
-
-
-def test_a_pickle_of_something_else_is_refused(tmp_path):
-    write_python(tmp_path / "cifar-10-batches-py", "data_batch_1", records("test_batch")[:, 1:].copy(), fine_labels=[])
-    with pytest.raises(ValueError, match=r"data_batch_1: .*no dictionary with data and labels"):
-        load("cifar10", tmp_path)

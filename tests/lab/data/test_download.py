@@ -6,7 +6,7 @@ from orthosparse.lab.data import download as room
 from orthosparse.lab.data.download import download
 
 DATA = bytes(range(256)) * 4000  # about a megabyte, several chunks
-MD5 = f"md5:{hashlib.md5(DATA, usedforsecurity=False).hexdigest()}"
+SHA256 = hashlib.sha256(DATA).hexdigest()
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def served(server):
 def test_a_file_comes_whole_and_its_progress_is_told(served, tmp_path):
     told = []
     path = tmp_path / "new/set.bin"
-    download(served.url("set.bin"), path, known_hash=MD5, report=lambda done, total: told.append((done, total)))
+    download(served.url("set.bin"), path, known_hash=SHA256, report=lambda done, total: told.append((done, total)))
     assert path.read_bytes() == DATA
     assert told[-1] == (len(DATA), len(DATA))
     assert [done for done, _ in told] == sorted({done for done, _ in told})
@@ -32,7 +32,7 @@ def test_a_file_comes_whole_and_its_progress_is_told(served, tmp_path):
 
 def test_a_broken_download_goes_on_where_it_stopped_within_a_call(served, tmp_path):
     served.breaks, served.cut = 2, 300_000
-    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=MD5)
+    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=SHA256)
     assert (tmp_path / "set.bin").read_bytes() == DATA
     assert served.ranges == [None, "bytes=300000-", "bytes=600000-"]
 
@@ -40,45 +40,45 @@ def test_a_broken_download_goes_on_where_it_stopped_within_a_call(served, tmp_pa
 def test_a_broken_download_goes_on_in_the_next_call(served, tmp_path):
     served.breaks, served.cut = 3, 100_000
     with pytest.raises(OSError, match=r"broken off at 300000 of 1024000 bytes; what has come so far is kept"):
-        download(served.url("set.bin"), tmp_path / "set.bin", known_hash=MD5, attempts=3)
+        download(served.url("set.bin"), tmp_path / "set.bin", known_hash=SHA256, attempts=3)
     assert not (tmp_path / "set.bin").exists()
     assert (tmp_path / "set.bin.part").stat().st_size == 300_000
     served.ranges.clear()
-    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=MD5)
+    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=SHA256)
     assert (tmp_path / "set.bin").read_bytes() == DATA
     assert served.ranges == ["bytes=300000-"]
 
 
 def test_a_server_without_ranges_sends_everything_again(served, tmp_path):
     served.breaks, served.cut, served.understands_ranges = 1, 100_000, False
-    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=MD5)
+    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=SHA256)
     assert (tmp_path / "set.bin").read_bytes() == DATA
 
 
 def test_a_part_that_is_already_whole_is_taken(served, tmp_path):
     (tmp_path / "set.bin.part").write_bytes(DATA)
-    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=MD5)
+    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=SHA256)
     assert (tmp_path / "set.bin").read_bytes() == DATA
 
 
 def test_a_part_longer_than_the_file_is_thrown_away(served, tmp_path):
     (tmp_path / "set.bin.part").write_bytes(DATA + b"more")
-    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=MD5)
+    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=SHA256)
     assert (tmp_path / "set.bin").read_bytes() == DATA
 
 
 def test_a_wrong_checksum_leaves_nothing_and_the_next_call_begins_anew(served, tmp_path):
     (tmp_path / "set.bin.part").write_bytes(b"x" * 1000)  # of another file
     with pytest.raises(ValueError, match="does not match the known hash"):
-        download(served.url("set.bin"), tmp_path / "set.bin", known_hash=MD5)
+        download(served.url("set.bin"), tmp_path / "set.bin", known_hash=SHA256)
     assert not list(tmp_path.iterdir())
-    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=MD5)
+    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=SHA256)
     assert (tmp_path / "set.bin").read_bytes() == DATA
 
 
 def test_a_file_that_is_there_and_right_is_not_fetched(served, tmp_path):
     (tmp_path / "set.bin").write_bytes(DATA)
-    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=MD5)
+    download(served.url("set.bin"), tmp_path / "set.bin", known_hash=SHA256)
     assert served.ranges == []
 
 

@@ -17,7 +17,7 @@ _NOTHING_THERE = 416  # HTTP's answer to a range beyond the end
 def download(
     url: str, path: Path, *, known_hash: str | None = None, report: Report | None = None, attempts: int = 5
 ) -> Path:
-    """Fetch `url` to `path`, which is only there once it is complete and its checksum (``md5:...``) is right.
+    """Fetch `url` to `path`, which is only there once it is complete and its SHA-256 is right.
 
     What has come so far lies in ``path.part``; the rest is asked for with a Range request, by the next attempt or by
     the next call.

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from orthosparse.lab.data.download import Report, download
 from orthosparse.lab.data.sources import Download, Source, problems
+from orthosparse.lab.files import write_atomically
 
 # Called with the name of a file that is about to be fetched; returns who is told how far it is.
 Announce = Callable[[str], Report | None]
@@ -106,8 +107,5 @@ def _unzip(archive: Path, target: Path) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(data)
-    part.replace(path)
+    write_atomically(path, data)

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orthosparse.lab.data._listing import class_names, list_folder
-from orthosparse.lab.data._splits import Dataset
-from orthosparse.lab.data.cifar import cifar10, cifar100
 
 
 @dataclass(frozen=True)
 class Download:
-    """A file to fetch: where from, in order of preference, and its checksum (``md5:...``), None where unknown."""
+    """A file to fetch: where from, in order of preference, and its SHA-256, or None if only its content has one."""
 
     urls: tuple[str, ...]
     known_hash: str | None = None
@@ -33,7 +31,6 @@ class Source:
         folder: where it lies below the root.
         downloads: what to fetch; empty when it cannot be.
         files: SHA-256 of every file, unpacked; a file may lie there gzipped.
-        other: another folder in which it may lie, without known checksums.
         count: for files without known checksums: ``(root) -> (training, test)`` images found.
         counts: what `count` has to find.
         advice: what to do when it cannot be fetched.
@@ -42,7 +39,6 @@ class Source:
     folder: str
     downloads: tuple[Download, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    other: str = ""
     count: Callable[[Path], tuple[int, int]] | None = None
     counts: tuple[int, int] = (0, 0)
     advice: str = ""
@@ -50,8 +46,7 @@ class Source:
 
 def problems(source: Source, root: Path) -> list[str]:
     """Return what is missing or wrong below `root`, a line each; an empty list is a complete set."""
-    elsewhere = bool(source.other) and (root / source.other).exists() and not (root / source.folder).exists()
-    if source.files and not elsewhere:
+    if source.files:
         found = (_problem(root / source.folder / file, wanted) for file, wanted in source.files.items())
         return [line for line in found if line]
     assert source.count is not None, "a source without checksums has to count"
@@ -79,14 +74,6 @@ def _problem(path: Path, wanted: str) -> str:
     except (OSError, EOFError, zlib.error) as error:
         return f"{path}: damaged ({error})"
     return "" if got == wanted else f"{path}: expected SHA-256 {wanted}; got {got}"
-
-
-def _count_arrays(read: Callable[..., Dataset]) -> Callable[[Path], tuple[int, int]]:
-    def count(root: Path) -> tuple[int, int]:
-        found = read(root, validation=False)
-        return len(found.train), len(found.test)
-
-    return count
 
 
 def _count_folders(name: str, folder: str) -> Callable[[Path], tuple[int, int]]:
@@ -125,21 +112,31 @@ _CIFAR10 = {
     "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
     "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
 }
+_CIFAR100 = {
+    "train.bin": "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
+    "test.bin": "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
+}
 
 SOURCES: dict[str, Source] = {
     "cifar10": Source(
         "cifar-10-batches-bin",
-        (Download((f"{_TORONTO}/cifar-10-binary.tar.gz",), "md5:c32a1d4ab5d03f1284b67883e8d87530"),),
+        (
+            Download(
+                (f"{_TORONTO}/cifar-10-binary.tar.gz",),
+                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            ),
+        ),
         _CIFAR10,
-        other="cifar-10-batches-py",
-        count=_count_arrays(cifar10),
-        counts=(50_000, 10_000),
     ),
     "cifar100": Source(
         "cifar-100-binary",
-        (Download((f"{_TORONTO}/cifar-100-binary.tar.gz",), "md5:03b5dce01913d631647c71ecec9e9cb8"),),
-        count=_count_arrays(cifar100),
-        counts=(50_000, 10_000),
+        (
+            Download(
+                (f"{_TORONTO}/cifar-100-binary.tar.gz",),
+                "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+            ),
+        ),
+        _CIFAR100,
     ),
     "fashion_mnist": Source(
         "FashionMNIST/raw",
@@ -158,17 +155,22 @@ SOURCES: dict[str, Source] = {
         _gzipped(
             ("https://ossci-datasets.s3.amazonaws.com/mnist", "http://yann.lecun.com/exdb/mnist"),
             {
-                "train-images-idx3-ubyte": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "train-labels-idx1-ubyte": "md5:d53e105ee54ea40749a09fcbcd1e9432",
-                "t10k-images-idx3-ubyte": "md5:9fb629c4189551a2d022fa330f9573f3",
-                "t10k-labels-idx1-ubyte": "md5:ec29112dd5afa0611ce80d1b7f02629c",
+                "train-images-idx3-ubyte": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+                "train-labels-idx1-ubyte": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+                "t10k-images-idx3-ubyte": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+                "t10k-labels-idx1-ubyte": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
             },
         ),
         _MNIST,
     ),
     "tiny_imagenet": Source(
         "tiny-imagenet-200",
-        (Download(("http://cs231n.stanford.edu/tiny-imagenet-200.zip",), "md5:90528d7ca1a48142e341f4ef8d21d0de"),),
+        (
+            Download(
+                ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",),
+                "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
+            ),
+        ),
         count=_count_folders("tiny_imagenet", "tiny-imagenet-200"),
         counts=(100_000, 10_000),
     ),
