@@ -33,7 +33,7 @@ def test_by_the_interpreter_kernels_compute_what_the_dense_product_does():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "35 passed" in done.stdout
+    assert "28 passed" in done.stdout
 
 
 @needs_triton

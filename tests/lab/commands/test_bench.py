@@ -59,8 +59,16 @@ def test_unknown_checks_are_answered_with_the_known_ones(capsys):
     assert "checks: expected any of exactness, speed, calls, growth, observation; got spead" in capsys.readouterr().err
 
 
-def test_both_benchmarks_are_named(capsys):
+def test_rows_of_compact_layers_are_written_as_they_come(tmp_path, capsys):
+    file = tmp_path / "rows.jsonl"
+    assert main(["bench", "compact", "blocks", "--quick", "--device", "cpu", "--out", str(file)]) == 0
+    rows, out = [json.loads(line) for line in file.read_text().splitlines()], capsys.readouterr().out
+    assert {row["check"] for row in rows} == {"blocks"}
+    assert all(row["case"] in out for row in rows)
+    assert main(["bench", "compact", "blocs"]) == 2
+
+
+def test_all_benchmarks_are_named(capsys):
     assert main(["bench", "--help"]) == 0
     out = capsys.readouterr().out
-    assert "sampler" in out
-    assert "training" in out
+    assert all(name in out for name in ("sampler", "training", "compact"))

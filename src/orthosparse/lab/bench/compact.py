@@ -37,6 +37,7 @@ CHECKS = {
     "blocks": compact_blocks.against_dense,
     "break_even": compact_blocks.break_even,
     "others": compact_blocks.against_others,
+    "configs": compact_blocks.configs,
     "entries": compact_entries.against_dense,
     "entries_break_even": compact_entries.break_even,
     "training_step": compact_entries.training_step,
@@ -64,12 +65,22 @@ def line(row: Row) -> str:
     return f"{row.check:19s}{row.case:44s}{row.ratio:8.3f}x {row.verdict:14s}{row.detail}".rstrip()
 
 
-def show(checks: Sequence[str], *, device: torch.device, quick: bool, tell: Callable[[str], None]) -> list[Row]:
-    """Tell the rows of the checks as they are measured, and return them."""
+def show(
+    checks: Sequence[str],
+    *,
+    device: torch.device,
+    quick: bool,
+    tell: Callable[[str], None],
+    keep: Callable[[Row], None] | None = None,
+) -> list[Row]:
+    """Tell and keep the rows of the checks as they are measured, and return them; configs are kept alone."""
     if device.type != "cuda" and not quick:
         tell("No GPU: the rows of blocks are missing.")
     taken = []
     for row in run(checks, device=device, quick=quick):
-        tell(line(row))
+        if keep is not None:
+            keep(row)
+        if row.check != "configs":
+            tell(line(row))
         taken.append(row)
     return taken

@@ -5,6 +5,7 @@ On a GPU in bfloat16 with 16,384 tokens; a small case runs anywhere, to see that
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from subprocess import CalledProcessError
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from orthosparse import BlockLinear
-from orthosparse.lab.bench.timing import captured, milliseconds
+from orthosparse.lab.bench.timing import captured, fresh, milliseconds
 from orthosparse.operators import measured
 
 Found = tuple[str, float, float | None, str]
@@ -91,20 +92,25 @@ def against_dense(device: torch.device, quick: bool) -> Iterator[Found]:
         case = Case(side, size, density, device, 64 if quick else _TOKENS)
         name = f"{side} x {side}, block {size}, density {density}"
         first = milliseconds(case.steps(), device, rounds=1)["sparse"]
-        times = milliseconds(case.steps(), device)
-        parts = milliseconds(case.kernels(), device)
+        times = milliseconds(case.steps(), device, rounds=5)
+        parts = milliseconds(case.kernels(), device, rounds=3)
         detail = ", ".join([_pair(times), *(f"{part} {taken:.3f}" for part, taken in parts.items())])
         yield f"{name}, step", times["dense"] / times["sparse"], target, f"{detail}; first call {first:.0f} ms"
-        times = milliseconds(case.forwards(), device)
+        times = milliseconds(case.forwards(), device, rounds=3)
         yield f"{name}, forward", times["dense"] / times["sparse"], None, _pair(times)
         if device.type == "cuda":
-            times = milliseconds({way: captured(step) for way, step in case.steps().items()}, device)
+            times = milliseconds({way: captured(step) for way, step in case.steps().items()}, device, rounds=5)
             aim = _CAPTURED.get((side, size, density))
             yield f"{name}, graph", times["dense"] / times["sparse"], aim, _pair(times)
+
+
+def configs(device: torch.device, quick: bool) -> Iterator[Found]:
+    """Yield what was measured of the ways to launch each kernel: the first over the fastest, and all of them."""
+    del device, quick
     for key, by_config in measured.items():
-        best = min(by_config.values())
         told = ", ".join(f"{tuple(config)} {taken:.3f}" for config, taken in by_config.items())
-        yield f"configs of {key[0]}, {key[3:6]}", by_config[next(iter(by_config))] / best, None, told  # type: ignore[index]
+        first, fastest = next(iter(by_config.values())), min(by_config.values())
+        yield f"{key}", first / fastest, None, f"{told} ms"
 
 
 def break_even(device: torch.device, quick: bool) -> Iterator[Found]:
@@ -125,19 +131,29 @@ def break_even(device: torch.device, quick: bool) -> Iterator[Found]:
 
 
 def against_others(device: torch.device, quick: bool) -> Iterator[Found]:
-    """Yield forward times of other people's kernels over ours, where they are installed and run."""
+    """Yield forward times of other people's kernels over ours, where they are installed and run.
+
+    Each in a process of its own: a kernel that reads where it must not takes the whole process with it.
+    """
     for side, size, density in [(128, 16, 0.25)] if quick else [(4096, 64, 0.1), (8192, 128, 0.1), (8192, 128, 0.05)]:
-        case = Case(side, size, density, device, 64 if quick else _TOKENS)
-        name = f"{side} x {side}, block {size}, density {density}"
-        for whose, make in _OTHERS.items() if device.type == "cuda" else ():
+        for whose in _OTHERS:
+            name = f"{side} x {side}, block {size}, density {density}, {whose}"
+            given = (whose, side, size, density, str(device), 64 if quick else _TOKENS)
+            code = f"from orthosparse.lab.bench.compact_blocks import against; against{given!r}"
             try:
-                call = make(case)
-                times = milliseconds({"ours": case.kernels()["forward"], "theirs": call}, device)
-            except (ImportError, RuntimeError, TypeError, ValueError, AssertionError, AttributeError) as error:
-                yield f"{name}, {whose}", float("nan"), None, f"does not run here: {error}".splitlines()[0]
+                theirs, ours = fresh(code)
+            except CalledProcessError as error:
+                last = error.stderr.strip().splitlines()[-1:]
+                yield name, float("nan"), None, f"does not run here: {' '.join(last)[:80]}"
                 continue
-            detail = f"theirs {times['theirs']:.3f}, ours {times['ours']:.3f} ms, forward"
-            yield f"{name}, {whose}", times["theirs"] / times["ours"], 1.0, detail
+            yield name, theirs / ours, 1.0, f"theirs {theirs:.3f}, ours {ours:.3f} ms, forward"
+
+
+def against(whose: str, side: int, size: int, density: float, device: str, tokens: int) -> None:
+    """Print the milliseconds of somebody's forward product and of ours."""
+    case = Case(side, size, density, torch.device(device), tokens)
+    times = milliseconds({"theirs": _OTHERS[whose](case), "ours": case.kernels()["forward"]}, torch.device(device))
+    print(times["theirs"], times["ours"])
 
 
 def crossing(ratios: dict[float, float]) -> float:

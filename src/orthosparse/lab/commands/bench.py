@@ -113,7 +113,7 @@ def compact(
     """
     from dataclasses import asdict
 
-    from orthosparse.lab.bench.compact import CHECKS, show
+    from orthosparse.lab.bench.compact import CHECKS, Row, show
     from orthosparse.lab.provenance import provenance
     from orthosparse.lab.training.devices import launch
 
@@ -121,8 +121,14 @@ def compact(
     if unknown:
         raise ValueError(f"checks: expected any of {', '.join(CHECKS)}; got {', '.join(unknown)}")
     where = launch(device=device).device
-    rows = show(checks or tuple(CHECKS), device=where, quick=quick, tell=partial(typer.echo, err=json))
-    _keep([{**asdict(row), "verdict": row.verdict, **provenance(where)} for row in rows], out, json)
+    source, kept = provenance(where), []
+
+    def keep(row: Row) -> None:
+        kept.append({**asdict(row), "verdict": row.verdict, **source})
+        _keep(kept, out, json=False)  # as they come: a kernel that crashes loses none
+
+    show(checks or tuple(CHECKS), device=where, quick=quick, tell=partial(typer.echo, err=json), keep=keep)
+    _keep(kept, out, json)
 
 
 def _keep(rows: list[dict[str, Any]], out: Path | None, json: bool) -> None:
