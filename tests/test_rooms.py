@@ -37,6 +37,7 @@ FLOORS = {
     "dynamic": 3,
     "isometry": 3,
     "report": 3,
+    "compacting": 3,
     "front_door": 4,
     "": 5,  # the package itself: the public names
     "lab": 6,

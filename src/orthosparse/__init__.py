@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers see
     from orthosparse import givens, init, isometry
+    from orthosparse.compacting import compact, expand
     from orthosparse.distributions import DISTRIBUTIONS
     from orthosparse.dynamic import Rewirer
     from orthosparse.front_door import sparsify
@@ -33,7 +34,9 @@ __all__ = [
     "SparseConv1x1",
     "SparseLinear",
     "bake",
+    "compact",
     "densities_of",
+    "expand",
     "export_prune_masks",
     "find_layers",
     "givens",
@@ -60,7 +63,9 @@ _HOMES = {
     "SparseConv1x1": "modules",
     "SparseLinear": "modules",
     "bake": "masking",
+    "compact": "compacting",
     "densities_of": "masks",
+    "expand": "compacting",
     "export_prune_masks": "masking",
     "find_layers": "layers",
     "import_prune_masks": "masking",

@@ -1,7 +1,32 @@
-"""Tables as HTML, for notebooks."""
+"""Tables as text, and as HTML for notebooks."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
+
+
+def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[str]) -> str:
+    """Return a table in columns as wide as their widest cell.
+
+    Args:
+        left: the headings whose columns stand to the left; the others, of numbers, stand to the right.
+
+    Example:
+        >>> print(text_table(["layer", "ratio"], [["fc1", "2.5"], ["a", "10.0"]], left=["layer"]))
+        layer  ratio
+        ------------
+        fc1      2.5
+        a       10.0
+    """
+    table = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if heading in left else cell.rjust(width)
+            for cell, width, heading in zip(cells, widths, headings, strict=True)
+        ).rstrip()
+        for cells in table
+    ]
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
 
 
 def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]], foot: Sequence[str] = ()) -> str:

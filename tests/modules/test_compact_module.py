@@ -90,6 +90,16 @@ def test_a_state_of_impossible_places_is_refused_and_nothing_loaded(kind, spoil,
     assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
 
 
+@pytest.mark.parametrize("kind", ["block convolution", "entry convolution"])
+def test_pictures_stay_channels_last_and_are_of_a_layout_that_torch_knows(kind, generator):
+    layer = filled(kind, generator)
+    x = inputs_of(layer, generator)
+    channels_last = layer(x.contiguous(memory_format=torch.channels_last))
+    assert channels_last.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(layer(x), channels_last)
+    assert layer(x).is_contiguous() or layer(x).is_contiguous(memory_format=torch.channels_last)
+
+
 def test_copies_are_independent(kind, generator):
     layer = filled(kind, generator)
     x = inputs_of(layer, generator)

@@ -15,29 +15,29 @@ class DenseGradients:
     layers that are used more than once come out right.
 
     Args:
-        masked: the masked tensor of each layer (a ``MaskedTensor``), by layer name.
+        units: of each layer (``Units``), by layer name.
     """
 
-    def __init__(self, masked: Mapping[str, Any]) -> None:
-        self._masks = {name: tensor.holder for name, tensor in masked.items()}
+    def __init__(self, units: Mapping[str, Any]) -> None:
+        self._units = dict(units)
         # The same objects at every update: a compiled model is guarded by their identity.
-        self._listeners = {name: _Listener(tensor.original.dtype) for name, tensor in masked.items()}
+        self._listeners = {name: _Listener(own.parameter.dtype) for name, own in units.items()}
         self.listening = False  # whether gradients are being gathered
 
     def start(self) -> None:
         """Gather from the next forward pass on."""
-        for name, mask in self._masks.items():
-            self._listeners[name].start(mask.mask)
-            mask.listener = self._listeners[name]
+        for name, units in self._units.items():
+            self._listeners[name].start(units.like)
+            units.host.listener = self._listeners[name]
         self.listening = True
 
     def stop(self) -> Scores:
         """Stop, and return what was gathered; nothing for a layer that no backward pass went through."""
         if not self.listening:
             return {}
-        for name, mask in self._masks.items():
-            if mask.listener is self._listeners[name]:
-                del mask.listener  # set to None would be a third state, for which torch compiles again
+        for name, units in self._units.items():
+            if units.host.listener is self._listeners[name]:
+                del units.host.listener  # set to None would be a third state, for which torch compiles again
         self.listening = False
         gathered = {name: listener.stop() for name, listener in self._listeners.items()}
         return {name: gradient for name, gradient in gathered.items() if gradient is not None}

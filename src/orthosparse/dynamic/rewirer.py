@@ -14,13 +14,14 @@ from orthosparse.distributed import broadcast_seed, mean_over_ranks
 from orthosparse.dynamic._criteria import drop_smallest, grow_largest, sizes_of
 from orthosparse.dynamic._gradients import DenseGradients
 from orthosparse.dynamic._schedules import cosine
+from orthosparse.dynamic._units import units_of
 from orthosparse.layers import unwrapped
 from orthosparse.mappings import Counts, Scores
 from orthosparse.masks import resize
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.sharding import full_tensor, reshard
-from orthosparse.structures import TWO_OF_FOUR, block_of, grid_of, structure_of, tiled
+from orthosparse.structures import TWO_OF_FOUR, grid_of, structure_of, tiled
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,8 @@ class Rewirer:
     Call ``step()`` after every ``optimizer.step()``. At an update the active weights of smallest magnitude are dropped
     and as many inactive ones grown; new weights start at zero, and the optimizer holds of every weight that moved what
     it would of a new one. A mask of whole blocks (``structure="block:64"`` of `sparsify`) moves by blocks: those of
-    smallest norm are dropped, those whose dense gradient has the largest norm grown.
+    smallest norm are dropped, those whose dense gradient has the largest norm grown. So do layers that hold only their
+    active weights (`orthosparse.compact`).
 
     Dense gradients are computed on update steps alone; a model under torch.compile has a second graph for those. An
     update whose dense gradients are not all finite (a step that a GradScaler skips) moves nothing and waits for the
@@ -86,14 +88,14 @@ class Rewirer:
     ) -> None:
         lookup(GROWTH, grow, "grow")
         _check(every=every, steps=steps, fraction=fraction, until=until)
-        self.masked = masking.masked_layers(model)
-        if not self.masked:
+        self.units = units_of(model)
+        if not self.units:
             raise ValueError("model: expected a sparsified model; this one has no masks (call sparsify first)")
         for name, mask in masking.masks_of(model).items():
             if structure_of(mask) == TWO_OF_FOUR:
                 raise ValueError(f"model: expected masks that may move; {name!r} has two of any four (structure '2:4')")
         reshard(unwrapped(model))
-        _check_optimizer(optimizer, [masked.original for masked in self.masked.values()])
+        _check_optimizer(optimizer, [units.parameter for units in self.units.values()])
         self.model, self.optimizer, self.grow = model, optimizer, grow
         self.every, self.fraction = every, fraction
         self.end = round(until * steps, 6)  # 0.55 * 100 is 55, not a little more
@@ -102,7 +104,7 @@ class Rewirer:
         self.postponed = False  # an update waits for finite gradients
         self.moved: Counts = {}  # by layer, at the last update
         self.momentum: Scores = {}
-        self._gradients = DenseGradients(self.masked)
+        self._gradients = DenseGradients(self.units)
         self._listen_when_due()
 
     @property
@@ -154,10 +156,10 @@ class Rewirer:
         before = masking.masks_of(self.model)
         after = {}
         for name, mask in before.items():
-            block = block_of(structure_of(mask))
+            block = self.units[name].block
             active = grid_of(mask, block)
             number = round(share * int(active.sum()))
-            kept = drop_smallest(sizes_of(full_tensor(self.masked[name].original), block), active, number)
+            kept = drop_smallest(sizes_of(self.units[name].weight(), block), active, number)
             after[name] = tiled(self._grown(name, kept, number, scores, block), block, mask.shape)
         masking.replace_masks(self.model, after, optimizer=self.optimizer)
         self.moved = {name: int((after[name] & ~mask).sum()) for name, mask in before.items()}
@@ -166,7 +168,7 @@ class Rewirer:
     def _scores(self, gathered: Scores) -> Scores:
         """What inactive weights are ranked by; the mean over the ranks, so that all of them find the same."""
         scores = {}
-        for name in self.masked:
+        for name in self.units:
             if name not in gathered:
                 raise RuntimeError(f"step: expected a backward pass before it; layer {name!r} has no gradient")
             gradient = full_tensor(gathered.pop(name))
@@ -181,7 +183,7 @@ class Rewirer:
         if self.grow == "random":
             generator = derive(self.seed, self.updates, name)
             return resize(kept, int(kept.sum()) + number, generator=generator).to(kept.device)
-        return grow_largest(sizes_of(scores[name], block), kept, number)
+        return grow_largest(sizes_of(scores[name], block).reshape(kept.shape), kept, number)
 
 
 def _check(*, every: int, steps: int, fraction: float, until: float) -> None:

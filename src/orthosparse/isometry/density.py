@@ -12,7 +12,7 @@ from orthosparse.isometry._functional import Output, picked, untraced
 from orthosparse.isometry._reachability import live_weights
 from orthosparse.layers import Layer, find_layers, unwrapped
 from orthosparse.mappings import Masks
-from orthosparse.masking import masks_of
+from orthosparse.masking import masks_of, on_masked_forms
 from orthosparse.tables import html_table
 
 
@@ -66,6 +66,7 @@ class EffectiveDensity:
         return html_table(headings, rows, [f"{self.total:.6g} on a path of {self.density:.6g} active"])
 
 
+@on_masked_forms
 def effective_density(
     model: nn.Module,
     x: Tensor,

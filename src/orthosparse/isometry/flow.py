@@ -11,6 +11,7 @@ from torch.nn import functional
 from orthosparse.checks import check_number
 from orthosparse.isometry._functional import frozen_state, untraced
 from orthosparse.layers import Layer, find_layers, unwrapped
+from orthosparse.masking import on_masked_forms
 from orthosparse.randomness import draw_seed
 from orthosparse.substitution import substituted
 from orthosparse.tables import html_table
@@ -49,6 +50,7 @@ class GradientFlow:
         return html_table(["layer", "gradient norm", "after a step"], rows, [foot])
 
 
+@on_masked_forms
 def gradient_flow(
     model: nn.Module,
     loss: Loss | None,

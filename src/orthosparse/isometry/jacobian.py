@@ -14,6 +14,7 @@ from orthosparse.isometry._krylov import ritz
 from orthosparse.isometry._linear import LinearLayers
 from orthosparse.isometry._products import Jacobian
 from orthosparse.isometry._spectrum import Spectrum, rounding, spectrum_of
+from orthosparse.masking import on_masked_forms
 from orthosparse.randomness import derive, derive_seed, draw_seed
 
 Method = Literal["auto", "exact", "matrix_free"]
@@ -26,6 +27,7 @@ _BYTES = 2**30  # and the memory of the Jacobians
 _PROBES, _SAMPLES = 8, 20_000
 
 
+@on_masked_forms
 def singular_values(
     model: nn.Module,
     x: Tensor,

@@ -5,6 +5,7 @@ exact zeros, in value and in gradient, where the mask is false; the state dict h
 """
 
 from orthosparse.masking.attach import attach, bake, is_sparsified, masked_layers, masks_of, replace_masks
+from orthosparse.masking.exchange import compact_modules, on_masked_forms
 from orthosparse.masking.loading import load_sparse
 from orthosparse.masking.prune import export_prune_masks, import_prune_masks
 from orthosparse.masking.synchronize import synchronize
@@ -12,12 +13,14 @@ from orthosparse.masking.synchronize import synchronize
 __all__ = [
     "attach",
     "bake",
+    "compact_modules",
     "export_prune_masks",
     "import_prune_masks",
     "is_sparsified",
     "load_sparse",
     "masked_layers",
     "masks_of",
+    "on_masked_forms",
     "replace_masks",
     "synchronize",
 ]

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse.checks import check_model, check_optimizer
-from orthosparse.layers import Layer, unwrapped
+from orthosparse.layers import Layer, layer_name, unwrapped
 from orthosparse.mappings import Masks
+from orthosparse.masking.exchange import compact_modules, dense_form, uncompact
 from orthosparse.masking.masked_tensor import (
     Mask,
     MaskedTensor,
@@ -16,8 +17,9 @@ from orthosparse.masking.masked_tensor import (
     remove_mask,
     why_unmaskable,
 )
-from orthosparse.masking.optimizer_state import reset_entries
+from orthosparse.masking.optimizer_state import move_units, reset_entries
 from orthosparse.masking.owners import Owner, check_masks, masked_owners_of, owners_of
+from orthosparse.modules import Compact
 from orthosparse.parametrized import leaf
 from orthosparse.sharding import (
     compute_device,
@@ -93,13 +95,22 @@ def masked_layers(model: nn.Module) -> dict[str, MaskedTensor]:
 
 
 def masks_of(model: nn.Module) -> Masks:
-    """Return a copy of the masks on `model`, by layer name in module order; a tied tensor has one."""
-    return {name: masked.holder.mask.clone() for name, masked in masked_layers(model).items()}
+    """Return a copy of the masks on `model`, by layer name in module order; a tied tensor has one.
+
+    Of modules that hold only active weights, it says which those are.
+    """
+    masks: dict[int, tuple[str, Tensor]] = {}  # by what holds one
+    for name, module in unwrapped(model).named_modules():
+        if isinstance(module, Compact):
+            masks[id(module)] = layer_name(name, "weight"), module.weight_mask
+        for tensor, masked in masked_tensors(module):
+            masks.setdefault(id(masked.holder), (layer_name(name, tensor), masked.holder.mask.clone()))
+    return dict(masks.values())
 
 
 def is_sparsified(model: nn.Module) -> bool:
-    """Whether any tensor of `model` has a mask."""
-    return any(isinstance(module, Mask) for module in model.modules())
+    """Whether any tensor of `model` has a mask, or any of its modules holds only active weights."""
+    return any(isinstance(module, Mask | Compact) for module in model.modules())
 
 
 def replace_masks(
@@ -115,7 +126,8 @@ def replace_masks(
 
     Raises:
         TypeError: a mask that is not a bool tensor; nothing is changed, as below.
-        ValueError: a wrong name or shape, or a layer that has no mask.
+        ValueError: a wrong name or shape, a layer that has no mask, or another number of units for a module that holds
+            only active weights.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2))
@@ -126,8 +138,13 @@ def replace_masks(
     """
     model = unwrapped(check_model(model))
     check_optimizer(optimizer)
-    check_masks(masks, masked_owners_of(model))
+    compact = {layer_name(name, "weight"): module for name, module in compact_modules(model).items()}
+    places = {name: _places(name, compact[name], mask) for name, mask in masks.items() if name in compact}
+    masks = {name: mask for name, mask in masks.items() if name not in compact}
+    check_masks(masks, masked_owners_of(model) | {name: [] for name in compact})
     reshard(model)
+    for name, found in places.items():
+        move_units(compact[name].values, compact[name].move(found), optimizer)
     layers = masked_layers(model)
     for name, new in masks.items():
         holder, parameter = layers[name].holder, layers[name].original
@@ -137,11 +154,17 @@ def replace_masks(
         holder.lost = False
 
 
-def bake(model: nn.Module) -> None:
+def bake(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Take the masks off: plain modules again, the same parameters with the zeros in them.
 
+    Modules that hold only active weights become plain ones too, with new parameters.
+
+    Args:
+        optimizer: of a model that has such modules: it goes on with the new parameters, from the same state.
+
     Raises:
-        ValueError: another parametrization was registered after a mask; the model is unchanged.
+        ValueError: another parametrization was registered after a mask, or an optimizer whose state does not belong to
+            single weights; the model is unchanged.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2))
@@ -155,9 +178,24 @@ def bake(model: nn.Module) -> None:
     for name in owners:
         if any(len(dict(masked_tensors(module))[tensor]) > 1 for module, tensor in owners[name]):
             raise ValueError(f"model: {name!r} has another parametrization after its mask; remove that first")
+    uncompact(model, dense_form, optimizer)
     reshard(model)
     for owner in [owner for found in owners.values() for owner in found]:
         move_fsdp_parameter(model, (remove_mask(*owner).home, owner[1]), owner)
+
+
+def _places(name: str, module: Compact, mask: Tensor) -> Tensor:
+    """The places of the units in a new mask of a module that holds only active weights."""
+    if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
+        raise TypeError(f"masks: expected a bool tensor for {name!r}; got {getattr(mask, 'dtype', type(mask))}")
+    if tuple(mask.shape) != module.weight_shape:
+        raise ValueError(f"masks: expected shape {module.weight_shape} for {name!r}; got {(*mask.shape,)}")
+    if is_sharded(module.values):
+        raise ValueError(f"model: expected values that are not sharded; those of {name!r} are, and cannot move")
+    try:
+        return module.places_in(mask.to(module.columns.device))
+    except ValueError as error:
+        raise ValueError(f"masks: {name!r}: {error}") from None
 
 
 def _laid_out(mask: Tensor, parameter: Tensor) -> Tensor:

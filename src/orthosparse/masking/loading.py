@@ -11,6 +11,7 @@ from orthosparse.checks import check_loadable, check_model, check_state
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking.attach import attach, check_attachable
+from orthosparse.masking.compact_state import translate
 from orthosparse.masking.masked_tensor import masked_tensors
 from orthosparse.masking.owners import Owner, check_masks, owners_of, parameters_of
 from orthosparse.masking.rehearsal import load, rehearse
@@ -21,8 +22,9 @@ from orthosparse.sharding import reshard, shard_like
 def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = True, assign: bool = False) -> Any:
     """Load a state dict that holds masks, and put on `model` those it lacks.
 
-    The prefixes that DistributedDataParallel and torch.compile put before every key are dropped. Tied tensors stay
-    tied. Under FSDP2 every rank passes the whole state dict (or its shards), and keeps its part.
+    Layers that hold only their active weights, in the state dict or in the model, are translated. The prefixes that
+    DistributedDataParallel and torch.compile put before every key are dropped. Tied tensors stay tied. Under FSDP2
+    every rank passes the whole state dict (or its shards), and keeps its part.
 
     Args:
         assign: as for ``load_state_dict``; needed by a model on the meta device.
@@ -32,7 +34,7 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
 
     Raises:
         TypeError: `state` is no state dict, or a value in it of a wrong type; the model is unchanged, as below.
-        ValueError: a mask that does not fit the model, or a value that cannot be read.
+        ValueError: a mask, or a number of active units, that does not fit the model, or a value that cannot be read.
         RuntimeError: `state` does not fit otherwise.
 
     Example:
@@ -47,6 +49,7 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
     model = unwrapped(check_model(model))
     rest, owners = _without_wrappers(check_state(state)), owners_of(model)
     reshard(model)
+    translate(model, rest)
     masks, lacking = _take_masks(model, rest)
     check_masks(masks, owners)
     check_attachable(model, lacking, owners)

@@ -1,10 +1,13 @@
-"""The state that an optimizer holds of single weights, reset to that of new ones."""
+"""The state that an optimizer holds of single weights: reset to that of new ones, moved along, or handed over."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from orthosparse.checks import check_optimizer
+from orthosparse.modules.compact_module import follow
 from orthosparse.sharding import fill_off_, zero_off_
 
 
@@ -22,6 +25,71 @@ def reset_entries(parameter: Tensor, kept: Tensor, optimizer: torch.optim.Optimi
     for name, value in optimizer.state.get(parameter, {}).items():
         if isinstance(value, Tensor) and value.shape == parameter.shape:
             fill_off_(value, kept, starts.get(name, 0.0))
+
+
+def move_units(values: Tensor, source: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
+    """Move values, their gradient and what the optimizer holds of them to where their units have moved.
+
+    New units are zero, without a gradient, and in the initial state of the optimizer.
+
+    Args:
+        source: from ``Compact.move``.
+    """
+    for value in (values, values.grad):
+        if value is not None:
+            follow(value.data, source)
+    if optimizer is None:
+        return
+    starts = _starts(optimizer, values)
+    for name, value in optimizer.state.get(values, {}).items():
+        if isinstance(value, Tensor) and value.shape == values.shape:
+            follow(value, source, start=starts.get(name, 0.0))
+
+
+def check_elementwise(optimizer: torch.optim.Optimizer | None, parameters: Iterable[Tensor]) -> None:
+    """Raise unless what the optimizer holds of these parameters is held weight by weight.
+
+    Raises:
+        TypeError: not an optimizer.
+        ValueError: a state that mixes weights, as that of LBFGS or Adafactor.
+    """
+    check_optimizer(optimizer)
+    if optimizer is None:
+        return
+    for parameter in parameters:
+        for name, value in optimizer.state.get(parameter, {}).items():
+            size = value.numel() if isinstance(value, Tensor) else 2 if isinstance(value, list) else 1
+            if size > 1 and getattr(value, "shape", None) != parameter.shape:
+                raise ValueError(
+                    f"optimizer: expected one that holds its state weight by weight; {type(optimizer).__name__} has "
+                    f"{name!r} of another shape"
+                )
+
+
+def hand_over(
+    optimizer: torch.optim.Optimizer | None,
+    old: nn.Parameter,
+    new: nn.Parameter,
+    reshape: Callable[[Tensor, float], Tensor],
+) -> None:
+    """Let the optimizer train `new` in the place of `old`, from the same state.
+
+    Args:
+        reshape: takes what is held of `old`, and the initial value of that, to the shape of `new`.
+    """
+    if optimizer is None:
+        return
+    starts = _starts(optimizer, old)
+    for group in optimizer.param_groups:
+        group["params"] = [new if parameter is old else parameter for parameter in group["params"]]
+    state = optimizer.state.pop(old, None)
+    if state is not None:
+        optimizer.state[new] = {
+            name: reshape(value, starts.get(name, 0.0))
+            if isinstance(value, Tensor) and value.shape == old.shape
+            else value
+            for name, value in state.items()
+        }
 
 
 def _starts(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from orthosparse.modules.compact_module import Compact
 from orthosparse.modules.pointwise import Pointwise
@@ -48,28 +48,15 @@ class BlockLinear(Compact):
                 f"got {size!r}"
             )
         super().__init__(in_features, out_features, blocks, size, bias=bias, device=device, dtype=dtype)
-        self.values = nn.Parameter(torch.zeros(blocks, size, size, device=device, dtype=dtype))
         self.register_buffer("plan", self._plan(), persistent=False)
-
-    @property
-    def weight(self) -> Tensor:
-        """The whole weight, zeros included: computed, differentiable, and not to be assigned to."""
-        whole = self.values.new_zeros(*self.grid, self.unit, self.unit)
-        place = self.rows().long(), self.columns.long()
-        return whole.index_put(place, self.values).transpose(1, 2).reshape(self.weight_shape)
-
-    def gather(self, whole: Tensor) -> Tensor:
-        """Return what a tensor of the weight's shape holds at the active blocks, in the shape of `values`."""
-        blocks = whole.reshape(self.grid[0], self.unit, self.grid[1], self.unit).transpose(1, 2)
-        return blocks[self.rows().long(), self.columns.long()]
 
     def refresh(self) -> None:
         """Compute the plan of the products, after `row_starts` and `columns` were written."""
         plan = self._plan()
         self.plan = self.plan.copy_(plan) if self.plan.device == plan.device else plan
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x @ weight.T + bias``."""
+    def product(self, x: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias`` by the active blocks alone."""
         return block_linear(x, self.values, self.bias, self.plan, (self.out_features, self.in_features))
 
     def _plan(self) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from orthosparse.operators import starts_of
 
@@ -20,7 +21,11 @@ class Compact(nn.Module):
     Attributes:
         unit: rows and columns of a unit: 1 for entries.
         grid: rows and columns of the weight, counted in units.
+        listener: is handed the whole weight, whose gradient is dense, and returns what the product uses instead; torch
+            compiles one graph with it and one without. Copies have none.
     """
+
+    listener: Callable[[Tensor], Tensor] | None = None
 
     values: nn.Parameter
     bias: nn.Parameter | None
@@ -44,6 +49,8 @@ class Compact(nn.Module):
         room = self.grid[0] * self.grid[1]
         if not 0 <= units <= room:
             raise ValueError(f"units: expected at most {room}, as many as the weight has; got {units}")
+        values = (1, units) if unit == 1 else (units, unit, unit)
+        self.values = nn.Parameter(torch.zeros(values, device=device, dtype=dtype))
         self.register_parameter(
             "bias", nn.Parameter(torch.zeros(out_features, device=device, dtype=dtype)) if bias else None
         )
@@ -66,7 +73,7 @@ class Compact(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The whole weight, zeros included: computed, differentiable, and not to be assigned to."""
-        raise NotImplementedError
+        return self.scatter(self.values)
 
     @property
     def active(self) -> Tensor:
@@ -94,7 +101,28 @@ class Compact(nn.Module):
 
     def gather(self, whole: Tensor) -> Tensor:
         """Return what a tensor of the weight's shape holds at the active units, in the shape of `values`."""
-        raise NotImplementedError
+        units = whole.reshape(self.grid[0], self.unit, self.grid[1], self.unit).transpose(1, 2)
+        return units[self.rows().long(), self.columns.long()].view(self.values.shape)
+
+    def scatter(self, held: Tensor, *, start: float = 0.0) -> Tensor:
+        """Return what is `held` in the shape of `values` in that of the whole weight, with `start` elsewhere."""
+        units = held.new_full((*self.grid, self.unit, self.unit), start)
+        units = units.index_put((self.rows().long(), self.columns.long()), held.view(-1, self.unit, self.unit))
+        return units.transpose(1, 2).reshape(self.weight_shape)
+
+    def places_in(self, mask: Tensor) -> Tensor:
+        """Return the places of the units that a mask of the weight's shape consists of.
+
+        Raises:
+            ValueError: a unit of which only a part is active, or another number of units than this module has.
+        """
+        parts = mask.reshape(self.grid[0], self.unit, self.grid[1], self.unit)
+        some, whole = parts.any(3).any(1), parts.all(3).all(1)
+        if not torch.equal(some, whole):
+            raise ValueError(f"expected whole blocks of {self.unit}; got parts of {int((some & ~whole).sum())} of them")
+        if int(whole.sum()) != self.units:
+            raise ValueError(f"expected {self.units} active units, as many as there are values; got {int(whole.sum())}")
+        return whole.flatten().nonzero()[:, 0]
 
     def refresh(self) -> None:
         """Compute what the products go by, after `row_starts` and `columns` were written."""
@@ -129,6 +157,19 @@ class Compact(nn.Module):
         found = torch.searchsorted(before, places).clamp(max=len(before) - 1)
         return torch.where(before[found] == places, found, -1)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias``."""
+        if self.listener is None:
+            return self.product(x)
+        return functional.linear(x, self.listener(self.weight.view(self.out_features, -1)), self.bias)
+
+    def product(self, x: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias`` by the active weights alone."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "listener"}
+
     def extra_repr(self) -> str:
         """Return sizes and density."""
         unit = "" if self.unit == 1 else f", unit={self.unit}"
@@ -144,7 +185,7 @@ class Compact(nn.Module):
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         errors: list[str] = rest[-1]
-        reason = self._why_not(state.get(f"{prefix}row_starts"), state.get(f"{prefix}columns"))
+        reason = self.why_unloadable(state.get(f"{prefix}row_starts"), state.get(f"{prefix}columns"))
         if reason:
             errors.append(f"{prefix}columns, {prefix}row_starts: {reason}")
             return
@@ -152,8 +193,8 @@ class Compact(nn.Module):
         if not self.columns.is_meta:
             self.refresh()
 
-    def _why_not(self, starts: Tensor | None, columns: Tensor | None) -> str:
-        """Say why loaded indices cannot be this module's; kernels would read past the end of something."""
+    def why_unloadable(self, starts: Tensor | None, columns: Tensor | None) -> str:
+        """Say why these cannot be `row_starts` and `columns` of this module, if so: kernels would read past an end."""
         if starts is None and columns is None:
             return ""  # said of by those who want all keys
         if starts is None or columns is None:

@@ -10,7 +10,7 @@ from orthosparse.modules.compact_module import Compact
 class Pointwise(Compact):
     """A convolution of one tap without padding: a linear layer over the channels of every stride-th pixel.
 
-    Results lie channels last in memory, which is free where the inputs do.
+    Results of blocks lie channels last in memory, results of entries as the inputs do: channels last, or contiguous.
 
     Args:
         stride: one number for each of the 1 to 3 dimensions of a picture.
@@ -46,5 +46,9 @@ class Pointwise(Compact):
         if max(self.stride) > 1:
             every: tuple[Any, ...] = (..., *(slice(None, None, step) for step in self.stride))
             x = x[every]
-        y: Tensor = super().forward(x.movedim(side, -1))
-        return y.movedim(-1, side)
+        x = x.movedim(side, -1)
+        y = super().forward(x)
+        if x.is_contiguous():
+            y = y.contiguous()
+        # What entries give lies features first, which is neither layout that torch's operations on pictures know.
+        return y.movedim(-1, side) if y.is_contiguous() else y.movedim(-1, side).contiguous()

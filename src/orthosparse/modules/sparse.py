@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from orthosparse.modules.compact_module import Compact
 from orthosparse.modules.pointwise import Pointwise
@@ -44,19 +44,8 @@ class SparseLinear(Compact):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(in_features, out_features, entries, 1, bias=bias, device=device, dtype=dtype)
-        self.values = nn.Parameter(torch.zeros(1, entries, device=device, dtype=dtype))
         for name, table in zip(_TABLES, self._tables(), strict=True):
             self.register_buffer(name, table, persistent=False)
-
-    @property
-    def weight(self) -> Tensor:
-        """The whole weight, zeros included: computed, differentiable, and not to be assigned to."""
-        whole = self.values.new_zeros(self.grid)
-        return whole.index_put((self.rows().long(), self.columns.long()), self.values[0]).view(self.weight_shape)
-
-    def gather(self, whole: Tensor) -> Tensor:
-        """Return what a tensor of the weight's shape holds at the active entries, in the shape of `values`."""
-        return whole.reshape(self.grid)[self.rows().long(), self.columns.long()].unsqueeze(0)
 
     def refresh(self) -> None:
         """Compute the transposed tables, after `row_starts` and `columns` were written."""
@@ -65,8 +54,8 @@ class SparseLinear(Compact):
             assert before is not None
             setattr(self, name, before.copy_(table) if before.device == table.device else table)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x @ weight.T + bias``.
+    def product(self, x: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias`` by the active entries alone.
 
         Raises:
             RuntimeError: the values are on another device than the CPU, or of another type than float32 and float64.

@@ -1,0 +1,178 @@
+"""Which form a layer can have: blocks or entries by what its mask consists of, or neither and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.compacting.table import MASKED
+from orthosparse.masking.masked_tensor import MaskedTensor, masked_tensors
+from orthosparse.masking.owners import masked_owners_of
+from orthosparse.modules import BlockConv1x1, BlockLinear, Compact, SparseConv1x1, SparseLinear
+from orthosparse.operators import SIZES, has_kernel
+from orthosparse.parametrized import leaf
+from orthosparse.structures import block_of, structure_of
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A tensor that may be exchanged.
+
+    Attributes:
+        mask: its mask; None for a layer without one, whose units a state dict names.
+        form: ``block:64``, ``entries``, or ``masked`` if it can only stay as it is.
+        note: why it can only stay as it is.
+        index: where the units lie, where a state dict says so: ``row_starts`` and ``columns``.
+    """
+
+    name: str
+    module: nn.Module
+    tensor: str
+    mask: Tensor | None
+    form: str
+    note: str = ""
+    index: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def parameter(self) -> nn.Parameter:
+        """What an optimizer sees."""
+        return leaf(self.module, self.tensor)
+
+    @property
+    def units(self) -> int:
+        """How many units are active."""
+        if self.mask is None:
+            return 0 if self.index is None else len(self.index[1])
+        return int(self.mask.sum()) // unit_of(self.form) ** 2
+
+
+def candidates_of(model: nn.Module) -> list[Candidate]:
+    """Return every masked tensor of `model`, with the form it can have."""
+    found = []
+    for name, owners in masked_owners_of(model).items():
+        (module, tensor), *tied = owners
+        masked = dict(masked_tensors(module))[tensor]
+        note = f"tied to {len(tied)} more" if tied else _why_not(model, module, tensor, masked)
+        note = note or ("every weight is active" if bool(masked.holder.mask.all()) else "")
+        form = MASKED if note else form_of(masked.holder.mask)
+        note = note or _without_kernel(form, masked.original)
+        found.append(Candidate(name, module, tensor, masked.holder.mask, MASKED if note else form, note))
+    return found
+
+
+def form_of(mask: Tensor) -> str:
+    """Return the largest blocks that a mask consists of, as ``block:64``; else ``entries``.
+
+    Example:
+        >>> form_of(torch.kron(torch.eye(2), torch.ones(64, 64)).bool()), form_of(torch.eye(64).bool())
+        ('block:64', 'entries')
+    """
+    block = min(block_of(structure_of(mask)), max(SIZES))
+    return "entries" if block == 1 else f"block:{block}"
+
+
+def unit_of(form: str) -> int:
+    """Return rows and columns of the units of a form.
+
+    Raises:
+        ValueError: not a form.
+    """
+    kind, _, size = form.partition(":")
+    if form == "entries":
+        return 1
+    if kind == "block" and size.isdigit() and int(size) in SIZES:
+        return int(size)
+    raise ValueError(f"like: expected forms 'entries' and 'block:SIZE', SIZE one of {SIZES}; got {form!r}")
+
+
+@torch.no_grad()
+def build(candidate: Candidate) -> Compact:
+    """Return the module of active weights for a layer, with its weights, its bias and their gradients."""
+    module, weight = candidate.module, candidate.parameter
+    new = _empty(candidate)
+    new.bias = module.bias  # type: ignore[assignment]
+    new.values.requires_grad_(weight.requires_grad)
+    if weight.is_meta:
+        return new
+    if candidate.mask is not None:
+        new.move(new.places_in(candidate.mask))
+    elif candidate.index is not None:
+        starts, columns = (each.to(weight.device).long() for each in candidate.index)
+        rows = torch.arange(len(starts) - 1, device=weight.device).repeat_interleave(starts.diff())
+        new.move(rows * new.grid[1] + columns)
+    new.values.copy_(new.gather(weight))
+    if weight.grad is not None:
+        new.values.grad = new.gather(weight.grad)
+    return new
+
+
+def _empty(candidate: Candidate) -> Compact:
+    """A module of the right kind and sizes, without a bias."""
+    weight, unit = candidate.parameter, unit_of(candidate.form)
+    sizes = (weight.shape[1], weight.shape[0], candidate.units, *([] if unit == 1 else [unit]))
+    options: dict[str, Any] = {"bias": False, "device": weight.device, "dtype": weight.dtype}
+    if isinstance(candidate.module, nn.Linear):
+        return (SparseLinear if unit == 1 else BlockLinear)(*sizes, **options)
+    return (SparseConv1x1 if unit == 1 else BlockConv1x1)(*sizes, stride=tuple(candidate.module.stride), **options)  # type: ignore[arg-type]
+
+
+def layer_without_mask(model: nn.Module, name: str, form: str, state: Mapping[str, Any]) -> Candidate:
+    """Return a layer that has no mask, as one whose units a state dict names.
+
+    Raises:
+        ValueError: no such layer, one that can only be as it is, or one of which the state dict does not say where the
+            units lie.
+    """
+    modules = dict(model.named_modules())
+    if name not in modules or "weight" not in modules[name]._parameters:
+        raise ValueError(f"like: expected names of layers of the model; got {name!r}")
+    if note := _why_not(model, modules[name], "weight", None):
+        raise ValueError(f"like: expected layers that can be exchanged; {name!r}: {note}")
+    if f"{name}.columns" not in state:
+        raise ValueError(f"like: expected masked layers, or a state dict; {name!r} has no mask")
+    index = state[f"{name}.row_starts"], state[f"{name}.columns"]
+    return Candidate(name, modules[name], "weight", None, form, index=index)
+
+
+def _why_not(model: nn.Module, module: nn.Module, tensor: str, masked: MaskedTensor | None) -> str:
+    """Say why a layer can only stay as it is, if so."""
+    kind = type(module) if masked is None else type(module).__bases__[0]
+    if isinstance(module, nn.MultiheadAttention) or _belongs_to_attention(model, module):
+        return "MultiheadAttention reads its weights itself"
+    if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+        return "recurrent layers read their weights themselves"
+    if tensor != "weight" or kind not in (nn.Linear, *_CONVOLUTIONS):
+        return f"not a layer of torch's: {kind.__name__}.{tensor}"
+    if module is model:
+        return "the model itself, not a layer in it"
+    if masked is not None and len(masked) > 1:
+        return "another parametrization follows the mask"
+    if kind in _CONVOLUTIONS:
+        plain = module.groups == 1 and module.padding_mode == "zeros"
+        padded = module.padding not in ("valid", "same") and any(map(int, module.padding))  # type: ignore[arg-type]
+        if set(module.kernel_size) != {1} or not plain or padded:  # type: ignore[arg-type]
+            return "only convolutions of one tap, without padding and groups"
+    return ""
+
+
+def _belongs_to_attention(model: nn.Module, module: nn.Module) -> bool:
+    attentions = (parent for parent in model.modules() if isinstance(parent, nn.MultiheadAttention))
+    return any(parent.out_proj is module for parent in attentions)
+
+
+def _without_kernel(form: str, weight: Tensor) -> str:
+    """Say why the form has no kernel for the device and type of a weight, if so."""
+    if form == "entries":
+        if weight.device.type not in ("cpu", "meta"):
+            return f"single entries have no kernel on {weight.device.type}"
+        if weight.dtype not in (torch.float32, torch.float64):
+            return f"single entries have no kernel in {str(weight.dtype).removeprefix('torch.')}"
+    elif weight.device.type == "cuda" and weight.dtype != torch.float64 and not has_kernel(weight.device, weight.dtype):
+        return "blocks have no kernel here: Triton is not installed"
+    elif weight.device.type not in ("cpu", "cuda", "meta"):
+        return f"blocks have no kernel on {weight.device.type}"
+    return ""

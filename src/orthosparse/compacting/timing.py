@@ -1,0 +1,113 @@
+"""How long the masked and the compact form of each layer take, forward + backward, on the inputs that it meets."""
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.compacting.forms import Candidate, build
+from orthosparse.compacting.table import MASKED
+from orthosparse.substitution import substituted
+
+_SECONDS, _ROUNDS = 0.01, 5
+Inputs = tuple[tuple[int, ...], torch.dtype]
+
+
+def ratios_of(model: nn.Module, batch: Any, candidates: list[Candidate]) -> dict[str, float]:
+    """Return the time of the masked over that of the compact form of each layer that has one.
+
+    Gradients, buffers, modes and generators of the model are as before. Layers of the same sizes are timed once. A
+    layer that the batch does not reach has no ratio.
+    """
+    wanted = [candidate for candidate in candidates if candidate.form != MASKED]
+    seen = _inputs_of(model, batch, {candidate.module for candidate in wanted})
+    known: dict[Any, float] = {}
+    ratios = {}
+    for candidate in wanted:
+        inputs = seen.get(candidate.module, [])
+        if not inputs:
+            continue
+        assert candidate.mask is not None
+        weight = candidate.parameter
+        bias = getattr(candidate.module, "bias", None) is not None
+        key = (*inputs, candidate.form, weight.shape, int(candidate.mask.sum()), bias, weight.requires_grad)
+        if key not in known:
+            known[key] = _ratio(candidate, inputs)
+        ratios[candidate.name] = known[key]
+    return ratios
+
+
+def _inputs_of(model: nn.Module, batch: Any, modules: set[nn.Module]) -> dict[nn.Module, list[Inputs]]:
+    """Shape and type of every input that the modules meet when the model runs on the batch."""
+    seen: dict[nn.Module, list[Inputs]] = {}
+
+    def note(module: nn.Module, args: tuple[Any, ...]) -> None:
+        if args and isinstance(args[0], Tensor):
+            seen.setdefault(module, []).append((tuple(args[0].shape), args[0].dtype))
+
+    hooks = [module.register_forward_pre_hook(note) for module in modules]
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    devices = sorted({parameter.device.index for parameter in model.parameters() if parameter.is_cuda})
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices), substituted(model, buffers):
+            _call(model, batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen
+
+
+def _call(model: nn.Module, batch: Any) -> None:
+    if isinstance(batch, Mapping):
+        model(**batch)
+    elif isinstance(batch, tuple | list):
+        model(*batch)
+    elif isinstance(batch, Tensor):
+        model(batch)
+    else:
+        raise TypeError(f"batch: expected a tensor, a tuple of arguments or a dict of them; got {type(batch).__name__}")
+
+
+def _ratio(candidate: Candidate, inputs: list[Inputs]) -> float:
+    device, generator = candidate.parameter.device, torch.Generator().manual_seed(0)
+    samples = [torch.randn(shape, generator=generator).to(device, dtype).requires_grad_() for shape, dtype in inputs]
+    compact = build(candidate)
+    steps = {
+        "masked": _step(candidate.module, samples, candidate.parameter),
+        "compact": _step(compact, samples, compact.values),
+    }
+    for step in steps.values():  # kernels are chosen, caches filled
+        step()
+    times = dict.fromkeys(steps, float("inf"))
+    for _ in range(_ROUNDS):
+        for name, step in steps.items():
+            times[name] = min(times[name], _seconds(step, device))
+    return times["masked"] / times["compact"]
+
+
+def _step(module: nn.Module, samples: list[Tensor], weight: Tensor) -> Callable[[], None]:
+    def step() -> None:
+        with torch.enable_grad():
+            for x in samples:
+                y = module.forward(x)  # hooks are not for this
+                wanted = [x, weight] if weight.requires_grad else [x]
+                torch.autograd.grad(y, wanted, torch.ones_like(y))
+
+    return step
+
+
+def _seconds(step: Callable[[], None], device: torch.device) -> float:
+    """Return the mean time of as many steps as fit into a hundredth of a second, and of one at least."""
+    start, steps = _now(device), 0
+    while steps == 0 or perf_counter() - start < _SECONDS:
+        step()
+        steps += 1
+    return (_now(device) - start) / steps
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return perf_counter()

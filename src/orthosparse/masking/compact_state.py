@@ -1,0 +1,69 @@
+"""State dicts of masked layers for modules of active weights, and the other way round."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from orthosparse.modules import BlockLinear, Compact, SparseLinear
+from orthosparse.parametrized import leaf, tensor_names
+
+_KEYS = ("values", "row_starts", "columns")
+
+
+def translate(model: nn.Module, state: dict[str, Any]) -> None:
+    """Change `state`, in place, where it holds a layer in another form than `model` does.
+
+    A dense weight goes to the places that a module of active weights has.
+
+    Raises:
+        ValueError: places that are impossible, or as many units as the module does not have.
+    """
+    for name, module in model.named_modules(remove_duplicate=False):
+        prefix = f"{name}." if name else ""
+        compact = all(f"{prefix}{key}" in state for key in _KEYS)
+        if isinstance(module, Compact) and compact:
+            if reason := module.why_unloadable(state[f"{prefix}row_starts"], state[f"{prefix}columns"]):
+                raise ValueError(f"state: {prefix}row_starts, {prefix}columns: {reason}")
+        elif isinstance(module, Compact) and f"{prefix}weight" in state:
+            _to_compact(module, state, prefix)
+        elif compact and not isinstance(module, Compact) and "weight" in tensor_names(module):
+            _to_masked(leaf(module, "weight"), state, prefix)
+
+
+def _to_compact(module: Compact, state: dict[str, Any], prefix: str) -> None:
+    weight, mask = state.pop(f"{prefix}weight"), state.pop(f"{prefix}weight_mask", None)
+    if tuple(weight.shape) != module.weight_shape or (mask is not None and mask.shape != weight.shape):
+        raise ValueError(f"state: expected shape {module.weight_shape} for {prefix}weight; got {tuple(weight.shape)}")
+    twin = _twin(module, weight)
+    try:
+        twin.move(module.places().to(weight.device) if mask is None else twin.places_in(mask.to(weight.device)))
+    except ValueError as error:
+        raise ValueError(f"state: {prefix}weight_mask: {error}") from None
+    state.update({f"{prefix}values": twin.gather(weight)})
+    state.update({f"{prefix}{key}": getattr(twin, key) for key in _KEYS[1:]})
+
+
+def _to_masked(weight: Tensor, state: dict[str, Any], prefix: str) -> None:
+    values, starts, columns = (state.pop(f"{prefix}{key}") for key in _KEYS)
+    out, inputs = weight.shape[0], weight[0].numel()
+    options: dict[str, Any] = {"bias": False, "device": values.device, "dtype": values.dtype}
+    twin: Compact = (
+        SparseLinear(inputs, out, values.shape[1], **options)
+        if values.dim() == 2
+        else BlockLinear(inputs, out, *values.shape[:2], **options)
+    )
+    try:
+        twin.load_state_dict({"values": values, "row_starts": starts, "columns": columns})
+    except RuntimeError as error:
+        raise ValueError(
+            f"state: {prefix}columns do not fit a weight of shape {tuple(weight.shape)}: {error}"
+        ) from None
+    state[f"{prefix}weight"] = twin.weight.detach().view(weight.shape)
+    state[f"{prefix}weight_mask"] = twin.weight_mask.view(weight.shape)
+
+
+def _twin(module: Compact, weight: Tensor) -> Compact:
+    """A module like this one on the device and in the type of a weight."""
+    sizes = (module.in_features, module.out_features, module.units)
+    options: dict[str, Any] = {"bias": False, "device": weight.device, "dtype": weight.dtype}
+    return SparseLinear(*sizes, **options) if module.unit == 1 else BlockLinear(*sizes, module.unit, **options)

@@ -1,0 +1,124 @@
+"""Modules exchanged for others that compute the same, wherever a model has them, and for its optimizer."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.layers import unwrapped
+from orthosparse.masking.masked_tensor import Mask, register_mask
+from orthosparse.masking.optimizer_state import check_elementwise, hand_over
+from orthosparse.modules import Compact
+from orthosparse.modules.pointwise import Pointwise
+from orthosparse.parametrized import leaf
+from orthosparse.sharding import is_sharded
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_is_full_backward_hook",
+)
+
+
+def exchange(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Let `new` be wherever `model` has `old`, in the same mode and with the same hooks."""
+    new.train(old.training)
+    vars(new).update({name: vars(old)[name] for name in _HOOKS})
+    for parent in model.modules():
+        for name, child in parent._modules.items():
+            if child is old:
+                parent._modules[name] = new
+
+
+def compact_modules(model: nn.Module) -> dict[str, Compact]:
+    """Return the modules of `model` that hold only active weights, by name in module order."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, Compact)}
+
+
+def dense_form(module: Compact) -> nn.Module:
+    """Return the plain layer of torch with the whole weight, zeros included, and the same bias parameter."""
+    with torch.device("meta"):
+        if isinstance(module, Pointwise):
+            kind: Any = _CONVOLUTIONS[len(module.stride)]
+            plain: nn.Module = kind(module.in_features, module.out_features, 1, stride=module.stride, bias=False)
+        else:
+            plain = nn.Linear(module.in_features, module.out_features, bias=False)
+    plain.weight = nn.Parameter(module.weight.detach(), requires_grad=module.values.requires_grad)
+    plain.register_parameter("bias", module.bias)
+    if module.values.grad is not None:
+        plain.weight.grad = module.scatter(module.values.grad)
+    return plain
+
+
+def masked_form(module: Compact) -> nn.Module:
+    """Return the masked layer with the same weights."""
+    plain = dense_form(module)
+    register_mask(plain, "weight", Mask(module.weight_mask))
+    return plain
+
+
+def uncompact(
+    model: nn.Module, form: Callable[[Compact], nn.Module], optimizer: torch.optim.Optimizer | None = None
+) -> None:
+    """Exchange every module of active weights for another form of it; the optimizer goes on with the new parameters.
+
+    Raises:
+        ValueError: an optimizer whose state does not belong to single weights, values that are sharded, or a model that
+            is itself such a module; nothing is changed.
+    """
+    compact = compact_modules(model)
+    check_elementwise(optimizer, (module.values for module in compact.values()))
+    for name, module in compact.items():
+        if not name:
+            raise ValueError(f"model: expected one around its layers; got a {type(module).__name__} itself")
+        if is_sharded(module.values):
+            raise ValueError(f"model: expected values that are not sharded; {name!r} is (before fully_shard, that is)")
+    for module in compact.values():
+        new = form(module)
+        exchange(model, module, new)
+        hand_over(optimizer, module.values, leaf(new, "weight"), partial(_scattered, module))
+
+
+def _scattered(module: Compact, held: Tensor, start: float) -> Tensor:
+    return module.scatter(held, start=start)
+
+
+@contextmanager
+def masked_forms(model: nn.Module) -> Iterator[None]:
+    """Let `model` have masked layers for its modules of active weights while the block runs."""
+    model = unwrapped(model)
+    pairs = [(module, masked_form(module)) for module in compact_modules(model).values()]
+    for compact, masked in pairs:
+        exchange(model, compact, masked)
+    try:
+        yield
+    finally:
+        for compact, masked in pairs:
+            exchange(model, masked, compact)
+
+
+def on_masked_forms(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function, whose first argument is a model, see masked layers for modules of active weights."""
+
+    @wraps(function)
+    def seen(*args: P.args, **kwargs: P.kwargs) -> R:
+        model: Any = args[0] if args else None
+        if isinstance(model, Compact):
+            return function(masked_form(model), *args[1:], **kwargs)  # type: ignore[arg-type]
+        if not isinstance(model, nn.Module) or not compact_modules(unwrapped(model)):
+            return function(*args, **kwargs)
+        with masked_forms(model):
+            return function(*args, **kwargs)
+
+    return seen

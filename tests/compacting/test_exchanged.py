@@ -1,0 +1,246 @@
+"""Compact and masked models against each other."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import orthosparse
+from compacting.models import Net, batch_for, masked_net
+from orthosparse import BlockConv1x1, BlockLinear, SparseConv1x1, SparseLinear, compact, expand, masks_of
+
+OPTIMIZERS = {
+    "sgd": lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9, weight_decay=1e-2, nesterov=True),
+    "adamw": lambda params: torch.optim.AdamW(params, lr=0.01, weight_decay=1e-2),
+    "adagrad": lambda params: torch.optim.Adagrad(params, lr=0.05, initial_accumulator_value=0.1),
+    "rmsprop": lambda params: torch.optim.RMSprop(params, lr=0.01, momentum=0.9, centered=True),
+}
+
+
+def train(model, optimizer, data, steps):
+    for x, y in data[:steps]:
+        optimizer.zero_grad()
+        functional.cross_entropy(model.eval()(x), y).backward()
+        optimizer.step()
+
+
+def effective(model):
+    """Return the state of a model with its masked or compact layers as plain ones."""
+    model = copy.deepcopy(model)
+    orthosparse.bake(model)
+    return model.state_dict()
+
+
+@pytest.fixture(params=[None, 16], ids=["entries", "blocks"])
+def masked(request, generator):
+    return masked_net(generator, block=request.param)
+
+
+def test_every_layer_with_a_kernel_is_exchanged(masked):
+    is_block = masked.fc.weight_mask.view(4, 16, 2, 16).transpose(1, 2).flatten(2).float().mean(2)
+    blocks = bool(((is_block == 0) | (is_block == 1)).all())
+    table = compact(masked)
+    assert isinstance(masked.fc, BlockLinear if blocks else SparseLinear)
+    assert isinstance(masked.mix, BlockConv1x1 if blocks else SparseConv1x1)
+    assert isinstance(masked.head, SparseLinear)
+    assert [row.layer for row in table.rows] == ["stem", "mix", "fc", "head"]
+    assert table.rows[0].form == "masked"
+    assert "one tap" in table.rows[0].note
+    assert "3 of 4 layers" in str(table)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_agrees_with_the_masked_model_and_the_way_back_is_exact(name, masked, generator):
+    data = [batch_for(masked, generator) for _ in range(50)]
+    twin = copy.deepcopy(masked)
+    optimizer, other = OPTIMIZERS[name](masked.parameters()), OPTIMIZERS[name](twin.parameters())
+    train(masked, optimizer, data, 10)
+    train(twin, other, data, 10)
+    compact(twin, optimizer=other)
+    train(masked, optimizer, data[10:], 30)
+    train(twin, other, data[10:], 30)
+    for key, value in effective(masked).items():
+        torch.testing.assert_close(effective(twin)[key], value, rtol=1e-10, atol=1e-10)
+    before = effective(twin)
+    expand(twin, optimizer=other)
+    assert all(torch.equal(value, before[key]) for key, value in effective(twin).items())
+    assert {key: value.shape for key, value in twin.state_dict().items()} == {
+        key: value.shape for key, value in masked.state_dict().items()
+    }
+    train(masked, optimizer, data[40:], 10)
+    train(twin, other, data[40:], 10)
+    for key, value in effective(masked).items():
+        torch.testing.assert_close(effective(twin)[key], value, rtol=1e-10, atol=1e-10)
+
+
+def test_compact_then_expand_changes_nothing(masked):
+    before, masks = copy.deepcopy(masked.state_dict()), masks_of(masked)
+    compact(masked)
+    compact_masks = masks_of(masked)
+    expand(masked)
+    assert list(masked.state_dict()) == list(before)
+    assert all(torch.equal(value, before[key]) for key, value in masked.state_dict().items())
+    assert list(compact_masks) == list(masks)
+    assert all(torch.equal(compact_masks[name], mask) for name, mask in masks.items())
+
+
+def test_parameters_gradients_and_state_are_of_the_size_of_the_active_weights(generator):
+    model = masked_net(generator, model=nn.Sequential(nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 20)))
+    active = sum(int(mask.sum()) for mask in masks_of(model).values())
+    compact(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(2, 40, dtype=torch.float64)).sum().backward()
+    optimizer.step()
+    assert sum(p.numel() for p in model.parameters()) == active + 50
+    assert sum(state["exp_avg"].numel() for state in optimizer.state.values()) == active + 50
+
+
+def test_biases_modes_hooks_and_frozen_weights_stay(masked):
+    bias, seen = masked.fc.bias, []
+    masked.fc.parametrizations.weight.original.requires_grad_(False)
+    masked.fc.register_forward_hook(lambda module, args, out: seen.append(type(module)))
+    masked.fc.eval()
+    compact(masked)
+    assert masked.fc.bias is bias
+    assert not masked.fc.training
+    assert masked.training
+    assert not masked.fc.values.requires_grad
+    masked(torch.zeros(2, 3, 8, 8, dtype=torch.float64))
+    assert seen == [type(masked.fc)]
+
+
+def test_gradients_move_along(masked, generator):
+    x, y = batch_for(masked, generator)
+    functional.cross_entropy(masked.eval()(x), y).backward()
+    before = masked.fc.parametrizations.weight.original.grad.clone()
+    compact(masked)
+    assert torch.equal(masked.fc.scatter(masked.fc.values.grad), before)
+    expand(masked)
+    assert torch.equal(masked.fc.parametrizations.weight.original.grad, before)
+
+
+def test_baking_a_compact_model_gives_plain_layers(masked, generator):
+    x, _ = batch_for(masked, generator)
+    expected = masked.eval()(x)
+    compact(masked)
+    optimizer = torch.optim.SGD(masked.parameters(), lr=0.1)
+    orthosparse.bake(masked, optimizer=optimizer)
+    assert {type(module) for module in masked.modules()} == {type(module) for module in Net().modules()}
+    torch.testing.assert_close(masked(x), expected)
+    assert {id(p) for p in optimizer.param_groups[0]["params"]} == {id(p) for p in masked.parameters()}
+
+
+def test_a_measured_choice_keeps_the_faster_form_and_leaves_no_trace(masked, generator):
+    x, _ = batch_for(masked, generator)
+    before, mode = copy.deepcopy(masked.train().state_dict()), torch.get_rng_state()
+    table = compact(masked, x)
+    assert torch.equal(torch.get_rng_state(), mode)
+    assert masked.training
+    assert all(parameter.grad is None for parameter in masked.parameters())
+    timed = {row.layer: row for row in table.rows if row.ratio is not None}
+    assert set(timed) == {"mix", "fc", "head"}
+    assert all((row.form != "masked") == (row.ratio > 1) for row in timed.values())
+    assert all(row.note == "slower" for row in timed.values() if row.form == "masked")
+    expand(masked)
+    assert all(torch.equal(value, before[key]) for key, value in masked.state_dict().items())
+
+
+def test_a_layer_that_the_batch_does_not_reach_stays(generator):
+    model = masked_net(generator)
+    model.unused = masked_net(generator, model=nn.Sequential(nn.Linear(4, 4)))
+    table = compact(model, batch_for(model, generator)[0])
+    assert [row.note for row in table.rows if row.layer == "unused.0"] == ["not reached by the batch"]
+
+
+@pytest.mark.parametrize("kind", ["table", "dict", "state"])
+def test_a_choice_is_repeated_without_timing(kind, masked, generator):
+    twin, x = copy.deepcopy(masked), batch_for(masked, generator)[0]
+    table = compact(masked, x)
+    like = {"table": table, "dict": table.to_dict(), "state": masked.state_dict()}[kind]
+    assert compact(twin, like=like).exchanged == table.exchanged
+    assert {name: type(module) for name, module in twin.named_modules()} == {
+        name: type(module) for name, module in masked.named_modules()
+    }
+    twin.load_state_dict(masked.state_dict())
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_compact_checkpoint_goes_into_a_model_that_was_never_masked(device, masked, generator):
+    compact(masked)
+    orthosparse.bake  # noqa: B018
+    state = {key: value for key, value in masked.state_dict().items() if not key.endswith("weight_mask")}
+    with torch.device(device):
+        fresh = Net().to(torch.float64)
+    compact(fresh, like=state)
+    fresh.load_state_dict(state, assign=device == "meta")
+    x, _ = batch_for(masked, generator)
+    assert torch.equal(fresh.eval()(x), masked.eval()(x))
+
+
+def test_tied_attention_and_recurrent_layers_are_listed_as_they_stay(generator):
+    model = nn.ModuleDict(
+        {
+            "attention": nn.MultiheadAttention(16, 2),
+            "lstm": nn.LSTM(4, 4),
+            "a": nn.Linear(8, 8),
+            "b": nn.Linear(8, 8),
+            "grouped": nn.Conv2d(8, 8, 1, groups=2),
+            "padded": nn.Conv2d(8, 8, 1, padding=1),
+        }
+    )
+    model["b"].weight = model["a"].weight
+    orthosparse.sparsify(model, 0.6, scheme="base", generator=generator)
+    notes = {row.layer: row.note for row in compact(model).rows}
+    assert "MultiheadAttention" in notes["attention.in_proj_weight"]
+    assert "MultiheadAttention" in notes["attention.out_proj"]
+    assert "recurrent" in notes["lstm.weight_ih_l0"]
+    assert "tied" in notes["a"]
+    assert "one tap" in notes["grouped"]
+    assert "one tap" in notes["padded"]
+
+
+def test_wrapped_sharded_and_compiled_models_are_refused(masked):
+    for wrapped in (nn.DataParallel(masked), torch.compile(masked)):
+        for call in (compact, expand):
+            with pytest.raises(ValueError, match="model: expected one before"):
+                call(wrapped)
+    masked.compile()
+    with pytest.raises(ValueError, match=r"torch\.compile"):
+        compact(masked)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"batch": 3}, "batch: expected a tensor"),
+        ({"like": 3}, "like: expected a table"),
+        ({"like": {"rows": [{"layer": "nothing", "form": "entries"}]}}, "like: expected names of layers"),
+        ({"like": {"rows": [{"layer": "stem", "form": "entries"}]}}, "like: expected layers that can be exchanged"),
+        ({"like": {"rows": [{"layer": "fc", "form": "triangles"}]}}, "like: expected forms"),
+        ({"optimizer": 3}, "optimizer: expected a torch"),
+    ],
+)
+def test_bad_arguments_are_refused_and_the_model_unchanged(arguments, error, masked):
+    before = list(masked.state_dict())
+    with pytest.raises((TypeError, ValueError), match=error):
+        compact(masked, **arguments)
+    assert list(masked.state_dict()) == before
+
+
+def test_an_optimizer_that_mixes_weights_is_refused(masked, generator):
+    optimizer = torch.optim.Adafactor(masked.parameters())
+    x, y = batch_for(masked, generator)
+    functional.cross_entropy(masked(x), y).backward()
+    optimizer.step()
+    with pytest.raises(ValueError, match="optimizer: expected one that holds its state weight by weight"):
+        compact(masked, optimizer=optimizer)
+    assert not any(isinstance(module, SparseLinear | BlockLinear) for module in masked.modules())
+
+
+def test_a_compact_model_compiles_whole(masked, generator):
+    compact(masked)
+    x, _ = batch_for(masked, generator)
+    compiled = torch.compile(masked.eval(), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), masked(x))

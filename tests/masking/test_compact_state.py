@@ -1,0 +1,75 @@
+"""State dicts of masked and compact models, loaded into each other."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from compacting.models import Net, batch_for, masked_net
+from orthosparse import compact, load_sparse, masks_of, replace_masks
+
+
+@pytest.fixture(params=[None, 16], ids=["entries", "blocks"])
+def pair(request, generator):
+    """A masked model, and a compact one of other weights and places, but as many units."""
+    masked = masked_net(generator, block=request.param)
+    other = copy.deepcopy(masked)
+    masks = {name: mask.flip(0, 1).contiguous() for name, mask in masks_of(other).items()}
+    replace_masks(other, masks)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.normal_(generator=generator)
+    compact(other)
+    return masked, other
+
+
+def same(first, second, generator):
+    x, _ = batch_for(first, generator)
+    torch.testing.assert_close(first.eval()(x), second.eval()(x), rtol=1e-10, atol=1e-10)
+    masks, others = masks_of(first), masks_of(second)
+    return all(torch.equal(mask, others[name]) for name, mask in masks.items())
+
+
+def test_a_masked_checkpoint_goes_into_a_compact_model(pair, generator):
+    masked, other = pair
+    load_sparse(other, masked.state_dict())
+    assert same(masked, other, generator)
+
+
+def test_a_compact_checkpoint_goes_into_a_masked_model(pair, generator):
+    masked, other = pair
+    load_sparse(masked, other.state_dict())
+    assert same(masked, other, generator)
+
+
+def test_a_compact_checkpoint_goes_into_a_dense_model_which_is_then_masked(pair, generator):
+    _, other = pair
+    plain = Net().double()
+    load_sparse(plain, other.state_dict())
+    assert same(plain, other, generator)
+
+
+def test_a_dense_checkpoint_goes_to_the_places_that_a_compact_model_has(pair, generator):
+    _, other = pair
+    plain = Net().double()
+    before = masks_of(other)["fc"]
+    load_sparse(other, plain.state_dict())
+    assert torch.equal(other.fc.weight, torch.where(before, plain.fc.weight, 0))
+
+
+def test_another_number_of_units_is_refused_and_nothing_changed(pair, generator):
+    masked, other = pair
+    state = masked.state_dict()
+    state["fc.weight_mask"] = torch.ones_like(state["fc.weight_mask"])
+    before = copy.deepcopy(other.state_dict())
+    with pytest.raises(ValueError, match=r"state: fc\.weight_mask: expected"):
+        load_sparse(other, state)
+    assert all(torch.equal(value, before[key]) for key, value in other.state_dict().items())
+
+
+def test_places_of_another_shape_are_refused(generator):
+    model, other = (masked_net(generator, model=nn.Sequential(nn.Linear(8, size))) for size in (4, 6))
+    compact(other)
+    with pytest.raises(ValueError, match=r"state: 0\.columns do not fit"):
+        load_sparse(model, other.state_dict())
