@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         load_sparse,
         masks_of,
         replace_masks,
+        to_semi_structured,
     )
     from orthosparse.masks import densities_of, overlap
     from orthosparse.modules import BlockConv1x1, BlockLinear, SparseConv1x1, SparseLinear
@@ -48,6 +49,7 @@ __all__ = [
     "overlap",
     "replace_masks",
     "sparsify",
+    "to_semi_structured",
 ]
 
 # The file of each public name, imported when the name is first used: torch takes seconds, and the program's help and
@@ -74,6 +76,7 @@ _HOMES = {
     "overlap": "masks",
     "replace_masks": "masking",
     "sparsify": "front_door",
+    "to_semi_structured": "masking",
 }
 
 

@@ -148,7 +148,7 @@ def top_units(scores: Scores, blocks: Mapping[str, int], count: int, within: Mas
 
 def _ranked(grids: Scores, blocks: Mapping[str, int], count: int) -> Counts:
     """Return, by size of a block, how many of the `count` entries of largest score lie in blocks of that size."""
-    sizes = torch.cat([torch.full((grid.numel(),), blocks[name] ** 2) for name, grid in grids.items()])
+    sizes = torch.cat([torch.full((grid.numel(),), blocks[name] ** 2, device="cpu") for name, grid in grids.items()])
     order = torch.cat([grid.reshape(-1) for grid in grids.values()]).argsort(descending=True, stable=True).cpu()
     ranked = sizes[order]
     inside = (count - (ranked.cumsum(0) - ranked)).clamp_min(0).minimum(ranked)

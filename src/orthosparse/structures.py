@@ -115,8 +115,8 @@ def two_of_four(sides: Sequence[int], generator: torch.Generator) -> list[torch.
         >>> structure_of(rows[:, None] == cols)
         '2:4'
     """
-    ranks = [torch.rand(side // 4, 4, generator=generator, device="cpu").argsort(1) for side in sides]
-    return [(rank < 2).flatten() for rank in ranks]
+    draws = [torch.rand(side // 4, 4, generator=generator, dtype=torch.float64, device="cpu") for side in sides]
+    return [(draw.argsort(1) < 2).flatten() for draw in draws]
 
 
 def structure_of(mask: torch.Tensor) -> str:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import orthosparse
+from contracts.defaults import other_defaults
 from orthosparse.counts import count_of
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import find_layers
@@ -257,3 +258,37 @@ def test_layers_that_four_does_not_divide_are_named_to_be_excluded():
     with pytest.raises(ValueError, match=r"structure: '2:4' takes matrices whose sides four divides; exclude 1, 2$"):
         orthosparse.sparsify(net, 0.5, structure="2:4")
     assert orthosparse.sparsify(net, 0.5, structure="2:4", exclude=["1", "2"]).got == 32
+
+
+@pytest.mark.parametrize("structure", ["block:32", "2:4"])
+@every_distribution
+def test_the_default_device_and_dtype_do_not_matter_to_distributions(distribution, structure):
+    if structure == "2:4" and distribution not in ("er", "erk", "uniform"):
+        return
+    net = model()
+    layers = find_layers(net, structure=structure, exclude=["stem", "head"] if structure == "2:4" else [])
+    expected = call(distribution, net, 0.5, layers)
+    inputs = batch()
+    with other_defaults():
+        g, own = torch.Generator("cpu").manual_seed(0), OPTIONS.get(distribution, {})
+        masks = DISTRIBUTIONS[distribution](net, 0.5, layers=layers, batch=inputs, generator=g, **own)
+    assert all(torch.equal(mask, expected[name]) for name, mask in masks.items())
+
+
+@pytest.mark.parametrize("options", [{}, {"align": "mask"}, {"core": 0.7}], ids=str)
+@pytest.mark.parametrize("structure", ["block:32", "2:4"])
+@schemes_of_blocks
+def test_the_default_device_and_dtype_do_not_matter_to_schemes(scheme, structure, options):
+    if options and (scheme != "eoi" or structure == "2:4"):
+        return
+    nets = model(), model()
+    exclude = ["stem", "head"] if structure == "2:4" else []
+    layers = [find_layers(net, structure=structure, exclude=exclude) for net in nets]
+    masks = call("uniform" if structure == "2:4" else "magnitude", nets[0], 0.5, layers[0])
+    options = {**OPTIONS.get(scheme, {}), **options}
+    expected = SCHEMES[scheme](nets[0], masks, layers=layers[0], generator=torch.Generator().manual_seed(0), **options)
+    with other_defaults():
+        g = torch.Generator("cpu").manual_seed(0)
+        found = SCHEMES[scheme](nets[1], masks, layers=layers[1], generator=g, **options)
+    assert all(torch.equal(mask, expected[name]) for name, mask in found.items())
+    assert all(map(torch.equal, nets[0].parameters(), nets[1].parameters()))

@@ -86,4 +86,4 @@ def block_matrix(
 
 def _within(order: torch.Tensor, block: int) -> torch.Tensor:
     """Return the order of the rows (columns) in blocks of that order."""
-    return (block * order.unsqueeze(1) + torch.arange(block)).flatten()
+    return (block * order.unsqueeze(1) + torch.arange(block, device=order.device)).flatten()

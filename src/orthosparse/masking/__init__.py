@@ -8,6 +8,7 @@ from orthosparse.masking.attach import attach, bake, is_sparsified, masked_layer
 from orthosparse.masking.exchange import compact_modules, on_masked_forms
 from orthosparse.masking.loading import load_sparse
 from orthosparse.masking.prune import export_prune_masks, import_prune_masks
+from orthosparse.masking.semi_structured import to_semi_structured
 from orthosparse.masking.synchronize import synchronize
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "on_masked_forms",
     "replace_masks",
     "synchronize",
+    "to_semi_structured",
 ]
