@@ -9,10 +9,17 @@ import torch
 from torch import nn
 
 from orthosparse import masking
-from orthosparse.checks import check_density, check_parameter
+from orthosparse.checks import check_density, check_model, check_parameter
 from orthosparse.choices import DistributionName, FloorName, SchemeName, StructureName
 from orthosparse.counts import FLOORS, count_of
-from orthosparse.distributed import broadcast_masks, broadcast_seed
+from orthosparse.distributed import (
+    Group,
+    broadcast_masks,
+    broadcast_seed,
+    check_group,
+    check_same_model,
+    raised_on_every_rank,
+)
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.floors import floor_notes, meet_floors
 from orthosparse.layers import Layer, Split, find_layers, left_dense, summarize, unwrapped
@@ -47,6 +54,7 @@ def sparsify(
     bias_std: float = 0.0,
     floor: FloorName | str = "raise",
     generator: torch.Generator | None = None,
+    group: Group = None,
     **options: Any,
 ) -> Report:
     """Give `model` masks of exactly ``density * weights`` ones (the nearest integer, halves up), and weights on them.
@@ -54,7 +62,8 @@ def sparsify(
     (`dense_ends` reads `density` as that of the inner layers, and so keeps more; masks of blocks, where no layer has
     entries to take up the rest, miss it by half a block at most.)
 
-    Under torch.distributed every rank ends with rank 0's masks and weights, whatever it was seeded with.
+    Under torch.distributed all ranks call with the same model, and end with rank 0's masks and weights, whatever they
+    were seeded with. What is raised on one of them is raised on all.
 
     Args:
         distribution: how many weights each layer may keep, a name in DISTRIBUTIONS.
@@ -67,6 +76,7 @@ def sparsify(
         floor: what to do with a layer that is given fewer entries than orthogonality needs: ``raise`` takes them from
             the other layers, ``minimal`` adds them to the total, ``partial`` keeps the count and makes a partial
             isometry, ``error`` refuses.
+        group: the ranks that hold this model, by default all. Each stage of a pipeline has a group of its own.
         options: go to the distribution or the scheme that takes an argument of that name
             (``compat="paper-code"``, ``depthwise="shift"``, ``center_density=0.3``). ``align="mask"`` of the scheme
             ``eoi`` has an effect with distributions that score weights: random places are nothing to align to.
@@ -81,15 +91,20 @@ def sparsify(
         >>> report.got, report.numel, report.rows[0].orthogonality < 1e-5
         (300, 1200, True)
     """
-    density = check_density(density)
-    distribute, fill = lookup(DISTRIBUTIONS, distribution, "distribution"), lookup(SCHEMES, scheme, "scheme")
-    lookup(FLOORS, floor, "floor")
-    own = _route(options, {f"distribution {distribution!r}": distribute, f"scheme {scheme!r}": fill})
-    model = unwrapped(model)
-    layers = _layers(model, include=include, exclude=exclude, split=split, structure=structure)
-    seed = broadcast_seed(draw_seed(generator))
+    check_group(group)
+    with raised_on_every_rank(group):
+        density, model = check_density(density), unwrapped(check_model(model))
+        distribute, fill = lookup(DISTRIBUTIONS, distribution, "distribution"), lookup(SCHEMES, scheme, "scheme")
+        lookup(FLOORS, floor, "floor")
+        own = _route(options, {f"distribution {distribution!r}": distribute, f"scheme {scheme!r}": fill})
+        layers = _layers(model, include=include, exclude=exclude, split=split, structure=structure)
+        drawn = draw_seed(generator)
+    check_same_model(model, layers, group)
+    seed = broadcast_seed(drawn, group)
     data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
-    given = broadcast_masks(distribute(model, density, layers=layers, **data, **own[0]))
+    with raised_on_every_rank(group):
+        given = distribute(model, density, layers=layers, **data, **own[0])
+    given = broadcast_masks(given, group)
     if not isinstance(given, ScoredMasks):
         own[1].pop("align", None)  # random places are nothing to align to
     least: Callable[..., int] = SCHEME_FLOORS.get(scheme, _no_floor)
@@ -100,7 +115,7 @@ def sparsify(
         values = {"gain": gain, "bias_std": bias_std, "generator": derive(seed, "scheme")}
         masks = fill(model, masks, layers=layers, **values, **own[1])
         masking.attach(model, masks, layers=layers)
-        masking.synchronize(model)
+        masking.synchronize(model, group)
         notes = floor_notes(asked, counts_of(masks), floors)
         shared: Mapping[str, float] = overlap(given, masks) if isinstance(given, ScoredMasks) else {}
         rows = [

@@ -234,9 +234,60 @@ def test_the_optimizer_of_another_model_is_refused():
 def test_an_optimizer_of_some_of_the_masked_layers_is_taken():
     model = make()
     optimizer = sgd(model[0])
+    before = model.state_dict()["3.weight"].clone()
     rewirer = orthosparse.Rewirer(model, optimizer, every=1, steps=10)
     train(model, optimizer, rewirer, 1)
-    assert rewirer.updates == 1
+    assert [*rewirer.moved] == ["0"]
+    assert torch.equal(model[3].weight, before)
+
+
+@pytest.mark.parametrize("grow", GROW)
+def test_frozen_layers_are_left_alone(grow, generator):
+    model = make()
+    optimizer = sgd(model)
+    model[0].requires_grad_(False)
+    frozen = {key: value.clone() for key, value in model[0].state_dict().items()}
+    rewirer = orthosparse.Rewirer(model, optimizer, grow=grow, every=1, steps=20, generator=generator)
+    train(model, optimizer, rewirer, 4)
+    assert rewirer.updates == 4
+    assert rewirer.moved.keys() == {"3"}
+    assert all(torch.equal(value, frozen[key]) for key, value in model[0].state_dict().items())
+    model[0].requires_grad_(True)  # from now on it moves, too
+    train(model, optimizer, rewirer, 2, start=4)
+    assert rewirer.moved.keys() == {"0", "3"}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"taken": "3"}, TypeError, "'taken': expected an integer"),
+        ({"updates": -1}, ValueError, "'updates': expected an integer of at least 0"),
+        ({"seed": 1.5}, TypeError, "'seed': expected an integer"),
+        ({"momentum": None}, TypeError, "a mapping for 'momentum'"),
+        ({"momentum": {"7": torch.ones(1)}}, ValueError, "momentum of layers among 0, 3; got '7'"),
+        ({"momentum": {"3": torch.ones(1)}}, ValueError, r"shape \(10, 288\) for '3'"),
+        ({"momentum": {"3": [1.0]}}, TypeError, "the momentum of '3'"),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(change, error, message):
+    model = make()
+    optimizer = sgd(model)
+    rewirer = orthosparse.Rewirer(model, optimizer, grow="momentum", every=1, steps=20)
+    train(model, optimizer, rewirer, 2)
+    before = rewirer.state_dict()
+    with pytest.raises(error, match=f"^state: .*{message}"):
+        rewirer.load_state_dict({**before, "taken": 5, **change})
+    for missing in ("taken", "seed", "momentum"):
+        with pytest.raises(ValueError, match=f"no '{missing}'"):
+            rewirer.load_state_dict({key: value for key, value in before.items() if key != missing})
+    with pytest.raises(TypeError, match=r"^state: expected a state dict"):
+        rewirer.load_state_dict("rewirer.pt")
+    after = rewirer.state_dict()
+    assert after.keys() == before.keys()
+    assert all(after[key] == before[key] for key in before if key != "momentum")
+    assert all(torch.equal(after["momentum"][name], value) for name, value in before["momentum"].items())
+    train(model, optimizer, rewirer, 1, start=2)
+    assert rewirer.updates == 3
 
 
 def test_a_refused_rewirer_leaves_the_model_without_listeners():

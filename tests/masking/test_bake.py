@@ -2,13 +2,16 @@
 
 import copy
 import io
+import pickle
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from masking.models import coins, filled, mlp, sparse_mlp, x_of
 from orthosparse import masking
+from orthosparse.parametrized import leaf
 
 
 def test_bake_gives_back_plain_modules_with_the_same_parameters_in_the_same_order(generator):
@@ -76,5 +79,34 @@ def test_a_second_mask_on_a_copy_leaves_the_original_alone(generator):
 
 def test_pickling_a_masked_module_says_what_to_do_instead(generator):
     model, _ = sparse_mlp(generator)
-    with pytest.raises(RuntimeError, match="only supported through state_dict"):
-        torch.save(model, io.BytesIO())
+    for pickled in (
+        lambda: torch.save(model, io.BytesIO()),
+        lambda: pickle.dumps(model[0]),
+        lambda: copy.copy(model[0]),
+    ):
+        with pytest.raises(RuntimeError, match=r"save model\.state_dict\(\) and load_sparse it"):
+            pickled()
+    masking.bake(model)
+    assert pickle.dumps(model)
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_masks_that_torch_removes_leave_a_module_that_saves_loads_and_can_be_masked_again(leave, generator):
+    model, masks = sparse_mlp(generator)
+    weight, parameter = model[0].weight.detach().clone(), leaf(model[0], "weight")
+    parametrize.remove_parametrizations(model[0], "weight", leave_parametrized=leave)
+    assert type(model[0]) is nn.Linear
+    assert model[0].weight is parameter
+    assert torch.equal(model[0].weight, weight)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    assert "0.weight_mask" not in state
+    assert len([*model.parameters()]) == 6
+    assert model.load_state_dict(
+        {name: 2 * value if value.is_floating_point() else value for name, value in state.items()}
+    )
+    assert torch.equal(model[0].weight, 2 * weight)
+    masking.attach(model, {"0": masks["0"]})
+    assert model.load_state_dict({**state, "0.weight_mask": ~masks["0"]}) == ([], [])
+    assert model[0].weight[masks["0"]].count_nonzero() == 0
+    masking.bake(model)
+    assert str(model) == str(mlp(generator))

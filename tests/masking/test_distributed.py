@@ -151,3 +151,30 @@ def files_of_shards(rank, folder):
 
 def test_shards_go_through_files_with_their_masks(tmp_path):
     on_two_ranks(files_of_shards, tmp_path, str(tmp_path))
+
+
+def tensor_parallel(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh, x = init_device_mesh("cpu", (2,)), torch.randn(3, 6, generator=drawn(5))
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    for style in plan:
+        model = sparse(0)
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        with pytest.raises(RuntimeError, match="parallelize_module first, then sparsify"):
+            parallelize_module(model, mesh, {style: plan[style]})
+        assert_equal(model.state_dict(), before)
+    # The other order; and a checkpoint of one process.
+    model = filled(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)), drawn(1))
+    parallelize_module(model, mesh, plan)
+    masking.load_sparse(model, sparse(0).state_dict())
+    torch.testing.assert_close(model(x), sparse(0)(x))
+    optimizer, alone = torch.optim.AdamW(model.parameters(), lr=0.1), sparse(0)
+    trained(model, optimizer)
+    trained(alone, torch.optim.AdamW(alone.parameters(), lr=0.1))
+    torch.testing.assert_close(whole(model), dict(alone.state_dict()), check_device=False)
+
+
+def test_tensor_parallel_layers_are_masked_after_they_were_divided_and_not_divided_after_they_were_masked(tmp_path):
+    on_two_ranks(tensor_parallel, tmp_path)

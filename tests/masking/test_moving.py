@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 from masking.models import coins, filled, sparse_mlp, x_of
 from orthosparse import masking
@@ -76,3 +77,17 @@ def test_without_a_process_group_there_is_nothing_to_synchronize(generator):
     model, masks = sparse_mlp(generator)
     masking.synchronize(model)
     assert all(torch.equal(mask, masks[name]) for name, mask in masking.masks_of(model).items())
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_come_back_from_the_meta_device(kind, generator):
+    model = filled(nn.Sequential(kind(4, 3, num_layers=2)), generator)
+    masking.attach(model, coins(model, ["0.weight_ih_l0", "0.weight_hh_l1"], generator))
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    x = x_of(generator, 5, 2, 4)
+    expected = model(x)[0]
+    model.to("meta").to_empty(device="cpu")
+    with pytest.raises(RuntimeError, match="the mask was lost on the meta device"):
+        model(x)
+    model.load_state_dict(state)
+    torch.testing.assert_close(model(x)[0], expected)

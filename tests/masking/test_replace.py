@@ -61,3 +61,15 @@ def test_a_momentum_that_is_not_forgotten_stays_out_of_the_model_and_its_state_d
     assert leaf(model[0], "weight")[masks["0"]].count_nonzero() > 0  # the momentum still pushes
     assert model[0].weight[masks["0"]].count_nonzero() == 0
     assert model.state_dict()["0.weight"][masks["0"]].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("optimizer", ["adam", torch.optim.Adam, 3])
+def test_what_is_no_optimizer_is_named_and_nothing_changes(optimizer, generator):
+    model, masks = sparse_mlp(generator)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(TypeError, match=r"^optimizer: expected a torch\.optim\.Optimizer"):
+        masking.replace_masks(model, {name: ~mask for name, mask in masks.items()}, optimizer=optimizer)
+    with pytest.raises(TypeError, match=r"^optimizer: expected a torch\.optim\.Optimizer"):
+        masking.attach(model, {"3": torch.ones(3, 6, dtype=torch.bool)}, optimizer=optimizer)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.state_dict().keys() == before.keys()

@@ -8,12 +8,13 @@ import torch
 from torch import nn
 
 from orthosparse import masking
-from orthosparse.checks import check_density
+from orthosparse.checks import check_density, check_optimizer
 from orthosparse.choices import GrowthName
-from orthosparse.distributed import broadcast_seed, mean_over_ranks
+from orthosparse.distributed import Group, broadcast_seed, check_group, mean_over_ranks
 from orthosparse.dynamic._criteria import drop_smallest, grow_largest, sizes_of
 from orthosparse.dynamic._gradients import DenseGradients
 from orthosparse.dynamic._schedules import cosine
+from orthosparse.dynamic._state import read_state
 from orthosparse.dynamic._units import units_of
 from orthosparse.layers import unwrapped
 from orthosparse.mappings import Counts, Scores
@@ -44,7 +45,8 @@ class Rewirer:
 
     Dense gradients are computed on update steps alone; a model under torch.compile has a second graph for those. An
     update whose dense gradients are not all finite (a step that a GradScaler skips) moves nothing and waits for the
-    next step. All ranks of a distributed run make the same moves.
+    next step. All ranks of a distributed run make the same moves. Layers that are frozen, or that the optimizer does
+    not hold, are left alone.
 
     Args:
         model: a sparsified model.
@@ -54,6 +56,7 @@ class Rewirer:
         fraction: of the active weights that an update moves, annealed along half a cosine: all of it would move at
             step 0, half of it half-way to the rest, and next to none just before.
         steps: length of the training.
+        group: the ranks that hold this model, as for `sparsify`.
         until: fraction of the training from which on masks rest (RigL: 0.75): that step itself is no update.
 
     Raises:
@@ -85,21 +88,29 @@ class Rewirer:
         steps: int,
         until: float = 0.75,
         generator: torch.Generator | None = None,
+        group: Group = None,
     ) -> None:
+        check_group(group)
         lookup(GROWTH, grow, "grow")
         _check(every=every, steps=steps, fraction=fraction, until=until)
         self.units = units_of(model)
         if not self.units:
             raise ValueError("model: expected a sparsified model; this one has no masks (call sparsify first)")
-        for name, mask in masking.masks_of(model).items():
-            if structure_of(mask) == TWO_OF_FOUR:
-                raise ValueError(f"model: expected masks that may move; {name!r} has two of any four (structure '2:4')")
         reshard(unwrapped(model))
-        _check_optimizer(optimizer, [units.parameter for units in self.units.values()])
+        held = _held_by(optimizer)
+        self.units = {name: units for name, units in self.units.items() if id(units.parameter) in held}
+        if not self.units:
+            raise ValueError(
+                "optimizer: expected the one that trains the model; it holds none of its masked parameters"
+            )
+        for name, mask in masking.masks_of(model).items():
+            if name in self.units and structure_of(mask) == TWO_OF_FOUR:
+                raise ValueError(f"model: expected masks that may move; {name!r} has two of any four (structure '2:4')")
         self.model, self.optimizer, self.grow = model, optimizer, grow
         self.every, self.fraction = every, fraction
         self.end = round(until * steps, 6)  # 0.55 * 100 is 55, not a little more
-        self.seed = broadcast_seed(draw_seed(generator))
+        self.group = group
+        self.seed = broadcast_seed(draw_seed(generator), group)
         self.taken, self.updates = 0, 0
         self.postponed = False  # an update waits for finite gradients
         self.moved: Counts = {}  # by layer, at the last update
@@ -132,12 +143,19 @@ class Rewirer:
         return {**counts, "seed": self.seed, "momentum": dict(self.momentum)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state (the masks themselves are in the model's state dict)."""
+        """Go on from a saved state (the masks themselves are in the model's state dict).
+
+        Raises:
+            TypeError, ValueError: `state` is not one of a Rewirer of such a model; nothing is changed.
+        """
+        saved = read_state(state, {name: units.like.shape for name, units in self.units.items()})
         self._gradients.stop()
-        self.taken, self.updates, self.seed = int(state["taken"]), int(state["updates"]), int(state["seed"])
-        self.postponed = bool(state.get("postponed", False))  # earlier versions knew no such thing
-        self.momentum = dict(state["momentum"])
+        self.taken, self.updates, self.postponed, self.seed, self.momentum = saved
         self._listen_when_due()
+
+    def _moving(self) -> list[str]:
+        """Return the layers whose masks move: a frozen one would only lose weights."""
+        return [name for name, units in self.units.items() if units.parameter.requires_grad]
 
     def _listen_when_due(self) -> None:
         if self.due and self.grow != "random":
@@ -153,7 +171,7 @@ class Rewirer:
         if self.grow == "momentum":
             self.momentum = scores
         share = cosine(self.fraction, self.taken, self.end)
-        before = masking.masks_of(self.model)
+        before = {name: mask for name, mask in masking.masks_of(self.model).items() if name in self._moving()}
         after = {}
         for name, mask in before.items():
             block = self.units[name].block
@@ -168,12 +186,12 @@ class Rewirer:
     def _scores(self, gathered: Scores) -> Scores:
         """What inactive weights are ranked by; the mean over the ranks, so that all of them find the same."""
         scores = {}
-        for name in self.units:
+        for name in self._moving():
             if name not in gathered:
                 raise RuntimeError(f"step: expected a backward pass before it; layer {name!r} has no gradient")
             gradient = full_tensor(gathered.pop(name))
             # Sums of half precision gradients would leave its range where the gradients do not.
-            score = mean_over_ranks(gradient.to(torch.promote_types(gradient.dtype, torch.float32)))
+            score = mean_over_ranks(gradient.to(torch.promote_types(gradient.dtype, torch.float32)), self.group)
             if self.grow == "momentum" and name in self.momentum:
                 score = _MOMENTUM * self.momentum[name] + score
             scores[name] = score
@@ -194,12 +212,11 @@ def _check(*, every: int, steps: int, fraction: float, until: float) -> None:
         check_density(part, name)
 
 
-def _check_optimizer(optimizer: Any, masked: list[torch.Tensor]) -> None:
-    # Asked by what it has: wrappers of frameworks pass for optimizers without being derived from torch's.
-    if isinstance(optimizer, type) or not (hasattr(optimizer, "param_groups") and hasattr(optimizer, "state")):
-        raise TypeError(f"optimizer: expected a torch.optim.Optimizer; got {optimizer!r}")
+def _held_by(optimizer: Any) -> set[int]:
+    """Return the ids of the parameters that the optimizer trains."""
+    if optimizer is None:
+        raise TypeError("optimizer: expected a torch.optim.Optimizer; got None")
+    check_optimizer(optimizer)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("optimizer: expected one that remembers weight by weight; got LBFGS, whose history mixes them")
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    if held.isdisjoint(map(id, masked)):
-        raise ValueError("optimizer: expected the one that trains the model; it holds none of its masked parameters")
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

@@ -100,7 +100,7 @@ def masks_of(model: nn.Module) -> Masks:
     Of modules that hold only active weights, it says which those are.
     """
     masks: dict[int, tuple[str, Tensor]] = {}  # by what holds one
-    for name, module in unwrapped(model).named_modules():
+    for name, module in unwrapped(check_model(model)).named_modules():
         if isinstance(module, Compact):
             masks[id(module)] = layer_name(name, "weight"), module.weight_mask
         for tensor, masked in masked_tensors(module):

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from orthosparse.masking.module_class import adapt, renewed
 from orthosparse.masking.state_dict import MaskedParameters
 from orthosparse.parametrized import TRANSPARENT
-from orthosparse.sharding import is_sharded, shard_like, zero_off_
+from orthosparse.sharding import shard_like
 
 
 class Mask(nn.Module):
@@ -75,8 +76,6 @@ class MaskedTensor(parametrize.ParametrizationList):
         nn.ModuleList.__init__(self, [mask])
         self.unsafe, self.is_tensor, self.ntensors = False, True, 1
         self.tensor = tensor
-        self.tied = mask.tensors > 0  # to one that held the mask before
-        mask.tensors += 1
         self.order = order  # of all the module's parameters, before any mask
         vars(self)["home"] = home  # not as a module within this one
 
@@ -105,8 +104,7 @@ class MaskedTensor(parametrize.ParametrizationList):
 
     def zero_off_mask(self) -> None:
         """Zero the parameter off the mask, where something other than a gradient step may have written to it."""
-        if not self.holder.lost:
-            zero_off_(self.original, self.holder.mask)
+        self.home.zero_off_mask(self.tensor)
 
     @torch.no_grad()
     def right_inverse(self, value: Tensor) -> None:
@@ -125,7 +123,7 @@ class _Parametrizations(nn.ModuleDict):
         removed = self[tensor]
         super().__delitem__(tensor)
         if isinstance(removed, MaskedTensor):
-            del removed.home._parameters[tensor], removed.home.masked[tensor]
+            removed.home.remove(tensor)
 
 
 def _without_version_check(mask: Tensor) -> Tensor:
@@ -163,24 +161,21 @@ def register_mask(module: nn.Module, tensor: str, mask: Mask) -> MaskedTensor:
     assert original is not None
     first = not parametrize.is_parametrized(module)
     if not first:
-        module.__class__ = _renewed(type(module))
+        module.__class__ = renewed(type(module))
     # The stand-in goes through the registration, which would give the parameter other memory.
     module._parameters[tensor] = nn.Parameter(torch.empty(()))
     parametrize.register_parametrization(module, tensor, nn.Identity(), unsafe=True)
-    if first and isinstance(module, nn.RNNBase):
-        type(module).__deepcopy__ = _copier(type(module).__deepcopy__)  # type: ignore[attr-defined]
     module.parametrizations.__class__ = _Parametrizations
     home = module._modules.get(TRANSPARENT) or MaskedParameters(module)
     assert isinstance(home, MaskedParameters)
     module._modules[TRANSPARENT] = home
-    home._parameters[tensor] = original
-    _table(module)[tensor] = home.masked[tensor] = masked = MaskedTensor(mask, home, tensor, order)
-    for members in (_table(module)._modules, home._parameters, home.masked):
+    home.add(tensor, original, mask)
+    _table(module)[tensor] = masked = MaskedTensor(mask, home, tensor, order)
+    for members in (_table(module)._modules, home._parameters, home.holders):
         _sort(members, order)
     for child in (_table(module), home):
         child.train(module.training)
-    setattr(type(module), f"{tensor}_mask", property(lambda self: self.parametrizations[tensor].holder.mask))
-    type(module).register_parameter = _register_parameter  # type: ignore[method-assign]
+    adapt(type(module), tensor)
     return masked
 
 
@@ -190,34 +185,17 @@ def remove_mask(module: nn.Module, tensor: str) -> MaskedTensor:
     original, home = masked.original, masked.home
     masked.zero_off_mask()
     del _table(module)[tensor]
-    if not home.masked:
+    if not home.holders:
         for handle in home.handles:
             handle.remove()
         del module._modules[TRANSPARENT]
     last = not parametrize.is_parametrized(module)
     if last:
         del module.parametrizations
-    module.__class__ = _renewed(type(module), without=(tensor, f"{tensor}_mask"), bare=last)
+    module.__class__ = renewed(type(module), without=(tensor, f"{tensor}_mask"), bare=last)
     setattr(module, tensor, original)
     _sort(module._parameters, masked.order)
     return masked
-
-
-def _register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-    """Register a parameter beside the masked ones of a module; what takes the place of one of those is refused."""
-    masked = dict(masked_tensors(self)).get(name.removeprefix(f"{TRANSPARENT}."))
-    if masked is not None and getattr(param, "_is_param", None) is masked.holder:
-        return  # tied to it already
-    if is_sharded(param) and not is_sharded(self._parameters.get(name)):
-        raise RuntimeError(
-            f"{name!r} belongs to a module with masks, which cannot be divided among processes any more: "
-            "parallelize_module first, then sparsify (or load_sparse)"
-        )
-    if masked is not None:
-        raise RuntimeError(
-            f"{name!r} has a mask, which another parameter would not: write the values of a tensor into it, or bake"
-        )
-    nn.Module.register_parameter(self, name, param)
 
 
 def _plain_order(module: nn.Module) -> list[str]:
@@ -233,34 +211,3 @@ def _sort(members: dict[str, Any], order: list[str]) -> None:
 
 def _table(module: nn.Module) -> Any:
     return module.parametrizations
-
-
-def _renewed(cls: type, *, without: tuple[str, ...] = (), bare: bool = False) -> type:
-    """The class that parametrize gave to a module, as a new one: copies of the module share the old one.
-
-    Args:
-        without: attributes it shall not have.
-        bare: the class as it was before, for a module that has no parametrization left.
-    """
-    injected = cls.__name__.startswith("Parametrized") and "__getstate__" in vars(cls)
-    if injected and bare:
-        return cls.__bases__[0]
-    bases = cls.__bases__
-    if not injected:  # FSDP2 puts its own class around that one
-        bases = tuple(_renewed(base, without=without, bare=bare) for base in bases)
-        if bases == cls.__bases__:
-            return cls
-    own = {k: v for k, v in vars(cls).items() if k not in {*without, "__dict__", "__weakref__"}}
-    return type(cls.__name__.replace("Parametrized", "") if bare else cls.__name__, bases, own)
-
-
-def _copier(copy: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """Deep copies of recurrent layers: their cache holds computed tensors, which cannot be copied."""
-
-    def deepcopy(module: nn.RNNBase, memo: dict[int, Any]) -> nn.Module:
-        masked = dict(masked_tensors(module))
-        names = module._flat_weights_names
-        module._flat_weights = [masked[n].original if n in masked else module._parameters[n] for n in names]
-        return copy(module, memo)
-
-    return deepcopy

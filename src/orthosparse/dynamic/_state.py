@@ -1,0 +1,44 @@
+"""What a Rewirer saves, checked before any of it is taken."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from orthosparse.checks import check_at_least, check_state, describe
+from orthosparse.mappings import Scores
+
+
+class RewirerState(NamedTuple):
+    """What a resumed run goes on from: steps and updates so far, whether one waits, the seed, the running means."""
+
+    taken: int
+    updates: int
+    postponed: bool
+    seed: int
+    momentum: Scores
+
+
+def read_state(state: Mapping[str, Any], shapes: Mapping[str, torch.Size]) -> RewirerState:
+    """Return the contents of a saved state, for layers of these shapes.
+
+    Raises:
+        TypeError, ValueError: it is not one of a Rewirer, or one of another model.
+    """
+    check_state(state)
+    for key in ("taken", "updates", "seed", "momentum"):
+        if key not in state:
+            raise ValueError(f"state: expected one of a Rewirer; it has no {key!r}")
+    taken, updates, seed = (check_at_least(state[key], 0, f"state: {key!r}") for key in ("taken", "updates", "seed"))
+    momentum = state["momentum"]
+    if not isinstance(momentum, Mapping):
+        raise TypeError(f"state: expected a mapping for 'momentum'; got {describe(momentum)}")
+    for name, score in momentum.items():
+        if name not in shapes:
+            raise ValueError(f"state: expected momentum of layers among {', '.join(shapes)}; got {name!r}")
+        if not isinstance(score, torch.Tensor) or not score.is_floating_point():
+            raise TypeError(f"state: expected real numbers for the momentum of {name!r}; got {describe(score)}")
+        if score.shape != shapes[name]:
+            raise ValueError(f"state: expected shape {tuple(shapes[name])} for {name!r}; got {tuple(score.shape)}")
+    postponed = bool(state.get("postponed", False))  # earlier versions knew no such thing
+    return RewirerState(taken, updates, postponed, seed, dict(momentum))
