@@ -23,11 +23,11 @@ from orthosparse.lab.commands._options import (
 from orthosparse.lab.names import completing
 
 _MODEL = "A model of the paper (mlp, resnet32, ...), timm:NAME, or path/to/file.py:function."
-_INPUT = "Shape of one input, e.g. 3x224x224; the data's or the model's own by default."
-_DENSE = "The dense start: conv_orthogonal, delta_orthogonal, orthogonal, or default for the model's own weights."
-_MODE = "calibrated: batch norms hold the statistics of the inputs; eval; train."
-_OUTPUT = "Where the model returns more than its logits: their index, key or attribute."
-_SPECTRUM = "Inputs for the singular values; 4 by default, or 1 where the Jacobian is too large to have whole."
+_INPUT = "Shape of one input, such as 3x224x224; by default that of the data or of the model."
+_DENSE = "Dense weights: conv_orthogonal, delta_orthogonal, orthogonal, or default for the model's own weights."
+_MODE = "Batch norms: calibrated (with the statistics of the inputs), eval or train."
+_OUTPUT = "Index, key or attribute of the logits, for a model that returns more than them."
+_SPECTRUM = "Inputs for the singular values; by default 4, or 1 if the Jacobian is too large to compute in full."
 _ROWS, _REMARKS = 60, 8  # layers and warnings that a terminal shows
 
 
@@ -39,34 +39,41 @@ def inspect(
     option: Options = None,
     exclude: Exclude = None,
     floor: Floor = "raise",
-    gain: Annotated[float, typer.Option(help="Factor of the orthogonal weights.")] = 1.0,
-    bias_std: Annotated[float, typer.Option(help="Deviation of the biases.")] = 0.0,
+    gain: Annotated[float, typer.Option(help="Scale of the orthogonal weights.")] = 1.0,
+    bias_std: Annotated[float, typer.Option(help="Standard deviation of the biases.")] = 0.0,
     dense_init: Annotated[str, typer.Option(help=_DENSE, autocompletion=completing("dense_init"))] = "conv_orthogonal",
     activation: Annotated[
         str | None,
-        typer.Option(help="Built-in models: instead of their own.", autocompletion=completing("activation")),
+        typer.Option(
+            help="Activation of a built-in model, instead of its own.", autocompletion=completing("activation")
+        ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="A data set; Gaussian inputs and random labels without.", autocompletion=completing("data")),
+        typer.Option(
+            help="Data set for the inputs; by default Gaussian noise with random labels.",
+            autocompletion=completing("data"),
+        ),
     ] = None,
     root: Root = Path("data"),
-    classes: Annotated[int | None, typer.Option(help="Outputs; the data's or the model's own by default.")] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="Number of classes; by default that of the data or of the model.")
+    ] = None,
     input: Annotated[str | None, typer.Option(help=_INPUT)] = None,  # noqa: A002 - the option's name
     output: Annotated[str | None, typer.Option(help=_OUTPUT)] = None,
-    samples: Annotated[int, typer.Option(help="Inputs for gradients, scores and batch norms.")] = 8,
+    samples: Annotated[int, typer.Option(help="Number of inputs for gradients, scores and batch norms.")] = 8,
     spectrum_samples: Annotated[int | None, typer.Option(help=_SPECTRUM)] = None,
-    steps: Annotated[int, typer.Option(help="Of Lanczos, where the Jacobian is too large to have whole.")] = 6,
+    steps: Annotated[int, typer.Option(help="Lanczos steps, if the Jacobian is too large to compute in full.")] = 6,
     mode: Annotated[str, typer.Option(help=_MODE, autocompletion=completing("mode"))] = "calibrated",
     double: Annotated[bool, typer.Option("--double", help="Compute in float64.")] = False,
     seed: Seed = 0,
-    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("runs/inspect"),
+    out: Annotated[Path, typer.Option(help="The folder for the page.")] = Path("runs/inspect"),
     json: Json = False,
 ) -> None:
-    """Compare starts of a model before it is trained.
+    """Compare sparse starts of a model before any training.
 
-    A dense one, base and a scheme: spectrum, orthogonality, live paths, gradients. Prints a table and writes one
-    self-contained page. Nothing is trained.
+    Measures a dense start, base (the dense weights times a mask) and a scheme: singular values of the input-output
+    Jacobian, orthogonality, weights on live paths, gradients. Prints a table and writes one self-contained page.
 
     \b
     Examples:

@@ -22,20 +22,24 @@ paper = group(
     "orthosparse paper report --out report.html",
 )
 
-_FORMAT = typer.Option("--format", help="html, md, csv or tex.", autocompletion=completing("format"))
+_FORMAT = typer.Option(
+    "--format", help="Format of the file: html, md, csv or tex.", autocompletion=completing("format")
+)
 _ONLY = (
-    "FIELD=VALUE, or words of an experiment, globs allowed; filters of one field are alternatives, fields add up. "
-    "One that fits nothing is answered with the fields and values there are."
+    "Run only experiments that match: FIELD=VALUE, or a glob on the experiment's label. Several filters of one field "
+    "are alternatives; filters of different fields must all match. The error of one that matches nothing lists the "
+    "fields and values."
 )
 Stored = Annotated[Path, typer.Option("--store", help="The file that holds the rows.")]
 
 
 @paper.command("list")
 def list_(store: Stored = _STORE, json: Json = False) -> None:
-    """Name every item, and say how much of it has rows.
+    """List the tables and figures, and how much of each is measured.
 
-    A pair is an experiment and a seed; each has one row. Rows that differ in epochs or precision alone, or have further
-    seeds, are counted as other rows. Cells are those of the paper's tables that have our number at the paper's epochs.
+    A pair is an experiment and a seed, and has one row of results. Rows that differ only in epochs or precision, or that
+    have additional seeds, are counted as other rows. Cells counts the cells of the paper's tables that we have measured
+    at the paper's number of epochs.
 
     \b
     Examples:
@@ -86,15 +90,15 @@ def _print_list(found: list[dict[str, Any]]) -> None:
 def queue(
     on: Annotated[
         str | None,
-        typer.Option(help="Estimate for a device that has rows, such as 'NVIDIA H200'; by default this one."),
+        typer.Option(help="Device to estimate for, as named in its rows, such as 'NVIDIA H200'; by default this one."),
     ] = None,
     store: Stored = _STORE,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Say what is to be measured next, in order, and how long it takes.
+    """List what to measure next, in order, with estimated minutes.
 
-    Minutes are estimated from rows that were made on the same device before. `paper run --minutes` takes from this
+    Estimates come from rows that were measured on the same device before. `paper run --minutes` works through this
     list.
 
     \b
@@ -137,46 +141,60 @@ def run(
     items: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ITEM]...",
-            help="What to run; `paper list` names them. With --minutes and without one: what `paper queue` lists.",
+            metavar="ITEM",
+            help="Tables or figures to run, see `paper list`; with --minutes they may be left out for `paper queue`.",
             autocompletion=completing("item"),
         ),
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Such as 1,2,3; by default the item's own, with --smoke the first of them.")
+        str | None, typer.Option(help="Seeds, such as 1,2,3; by default the item's own, or its first one with --smoke.")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="FILTER", help=_ONLY)] = None,
-    engine: Annotated[str, typer.Option(help="local or ray.", autocompletion=completing("engine"))] = "local",
+    engine: Annotated[
+        str, typer.Option(help="Where to run: local or ray.", autocompletion=completing("engine"))
+    ] = "local",
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Pairs at once; by default 1 (local), what fits (ray).")
+        int | None,
+        typer.Option(min=1, help="Pairs to run at the same time; by default 1 (local) or as many as fit (ray)."),
     ] = None,
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; by default one is started here.")] = None,
-    gpus: Annotated[float | None, typer.Option(help="With ray: the share of a GPU for a pair, such as 0.25.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster; by default one is started on this machine.")
+    ] = None,
+    gpus: Annotated[float | None, typer.Option(help="Share of a GPU for each pair with ray, such as 0.25.")] = None,
     together: Annotated[
-        int | None, typer.Option(min=1, help="Train up to so many networks of one shape (1000 layers) as one.")
+        int | None, typer.Option(min=1, help="Train up to this many networks of the same shape together in one stack.")
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="Such as 25m: start nothing that cannot end in time.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Time limit such as 25m: start only what is expected to finish in it.")
+    ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Take what fits into this time, begin what is next, and stop so that it can be resumed."),
+        typer.Option(help="Run what is expected to finish in this time, start the next, then stop; resumable."),
     ] = None,
-    compiled: Annotated[bool, typer.Option("--compile", help="Have torch compile networks, see `train`.")] = False,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Of every training, instead of the paper's.")] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile networks with torch.compile, see `train`.")
+    ] = False,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of every training, instead of the paper's.")] = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="Of every training: fp32, tf32, bf16 or fp64.", autocompletion=completing("precision")),
+        typer.Option(
+            help="Precision of every training: fp32, tf32, bf16 or fp64.", autocompletion=completing("precision")
+        ),
     ] = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="A tiny version, to see that everything works.")] = False,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Run a tiny version that checks that everything works.")
+    ] = False,
     root: Root = Path("data"),
     store: Stored = _STORE,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Run what has no row yet; the same command goes on.
+    """Run every pair that has no row yet.
 
-    A pair is an experiment and a seed. Killed, stopped or out of time, the command goes on where it was. Runners that
-    share a store share the work. Rows of other --epochs or of another --precision are rows of their own; the report
-    says so, and compares equals. The exit code is 1 if a pair failed.
+    A pair is an experiment and a seed. A command that was killed, stopped or ran out of time continues where it was when
+    it is given again. Runners that use the same store share the work. Runs with other --epochs or another --precision
+    get rows of their own, which the report marks and compares only with each other. The exit code is 1 if a pair
+    failed.
 
     \b
     Examples:
@@ -233,10 +251,10 @@ def run(
 def report(
     out: Annotated[Path, typer.Option(help="The file to write.")],
     format: Annotated[str, _FORMAT] = "html",  # noqa: A002 - its name
-    smoke: Annotated[bool, typer.Option("--smoke", help="Of the tiny versions.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Report the tiny versions.")] = False,
     store: Stored = _STORE,
 ) -> None:
-    """Write every item with the paper's numbers and ours side by side.
+    """Write every table and figure with the paper's numbers and ours side by side.
 
     \b
     Examples:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from orthosparse.lab.experiments import experiment_of
 from orthosparse.lab.paper._contents import Rendered
 from orthosparse.lab.paper._layout import seconds_text
 from orthosparse.lab.paper._rows import Row, Setting, family, setting_of
@@ -27,6 +26,7 @@ class Chapter:
         done, pairs: pairs (experiment, seed) with a row, and all of them.
         machines: where the rows come from, and the time they took together.
         state: how much of it is measured, in words.
+        labels: what each of the rows is called.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Chapter:
     pairs: int
     machines: str
     state: str
+    labels: Sequence[str]
 
 
 def chapters_of(items: Mapping[str, ModuleType], rows: Iterable[Row], *, smoke: bool = False) -> list[Chapter]:
@@ -59,11 +60,16 @@ def coverage(chapters: Iterable[Chapter]) -> str:
     return f"{ours} of {cells} cells of the paper's tables have our number at the paper's epochs."
 
 
-def runs_json(rows: Iterable[Row]) -> str:
-    """Return the runs as JSON that may stand inside a script element."""
-    runs = [_run(row) for row in rows if row["curves"]]
-    runs.sort(key=lambda run: (run["name"], run["seed"]))
-    return json.dumps(runs, separators=(",", ":")).replace("<", "\\u003c")
+def runs_json(chapters: Iterable[Chapter]) -> str:
+    """Return the runs of all chapters that have curves, each once, as JSON."""
+    named = {
+        (row["key"], row["seed"]): (label, row)
+        for chapter in chapters
+        for label, row in zip(chapter.labels, chapter.rows, strict=True)
+        if row["curves"]
+    }
+    runs = sorted((_run(label, row) for label, row in named.values()), key=lambda run: (run["name"], run["seed"]))
+    return json.dumps(runs, separators=(",", ":"))
 
 
 def thinned(values: Sequence[Any]) -> dict[str, Any]:
@@ -79,24 +85,31 @@ def thinned(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _chapter(name: str, item: ModuleType, rows: list[tuple[str, Row]], smoke: bool) -> Chapter:
-    asked = {family(each.key()): setting_of(each.described()) for each in item.experiments(smoke=smoke)}
-    own = [row for its_family, row in rows if its_family in asked]
-    differences = [
-        (its_family, row["seed"], _difference(row, asked[its_family]))
-        for its_family, row in rows
-        if its_family in asked
-    ]
-    done = {(its_family, seed) for its_family, seed, how in differences if not how and seed in item.SEEDS}
-    pairs, others = len(asked) * len(item.SEEDS), Counter(how for _, _, how in differences if how)
+    asked = {family(each.key()): each for each in item.experiments(smoke=smoke)}
+    settings = {its_family: setting_of(each.described()) for its_family, each in asked.items()}
+    labels = {its_family: each.label() for its_family, each in asked.items()}
+    own = [(its_family, row) for its_family, row in rows if its_family in asked]
+    differences = [_difference(row, settings[its_family]) for its_family, row in own]
+    done = {
+        (its_family, row["seed"])
+        for (its_family, row), how in zip(own, differences, strict=True)
+        if not how and row["seed"] in item.SEEDS
+    }
+    pairs, others = len(asked) * len(item.SEEDS), Counter(filter(None, differences))
+    kept = [row for _, row in own]
     return Chapter(
         name=name,
         title=item.TITLE,
-        rendered=item.render(own, smoke=smoke),
-        rows=own,
+        rendered=item.render(kept, smoke=smoke),
+        rows=kept,
         done=len(done),
         pairs=pairs,
-        machines=_machines(own),
+        machines=_machines(kept),
         state=", ".join([f"{len(done)} of {pairs} pairs", *(f"{count} more {how}" for how, count in others.items())]),
+        labels=[
+            labels[its_family] + (f" ({setting_of(row['fields'])})" if how else "")
+            for (its_family, row), how in zip(own, differences, strict=True)
+        ],
     )
 
 
@@ -118,7 +131,7 @@ def _machines(rows: list[Row]) -> str:
     return f"{len(rows)} row{'s' * (len(rows) > 1)}: {named}; {seconds_text(seconds)} in all"
 
 
-def _run(row: Row) -> dict[str, Any]:
+def _run(label: str, row: Row) -> dict[str, Any]:
     metrics = {name: value for name, value in row["metrics"].items() if not isinstance(value, list | dict)}
     curves = {
         name: {"step": 1, "y": values} if name in _WHOLE else thinned(values)
@@ -126,7 +139,7 @@ def _run(row: Row) -> dict[str, Any]:
         if name not in _UNSEEN
     }
     return {
-        "name": experiment_of(row["key"]).label(),
+        "name": label,
         "seed": row["seed"],
         "about": f"{row['device']}, {row['wall_s']:.4g} s, commit {row['commit'] or 'unknown'}, {row['time']}",
         "metrics": metrics,

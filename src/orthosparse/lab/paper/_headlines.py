@@ -1,9 +1,8 @@
 """What the front page says of an item: for each network, or in one line, the measured cells and the paper's."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import fmean
 
 from orthosparse.lab.paper._chapters import Chapter
 from orthosparse.lab.paper._contents import Cell, Column, Line, Table
@@ -39,9 +38,11 @@ class _Part:
 
 
 _PARTS = {
+    "efficiency": _Part(tables=1, columns=("n = 2048",)),
     "expected_density": _Part(columns=("largest_distance",)),
     "init_runtime": _Part(tables=1, blocks=("erk",)),
     "mask_pictures": _Part(columns=("orthogonality",)),
+    "parameter_counts": _Part(columns=("kept",)),
     "ranks": _Part(seeds=False),
     "singular_values": _Part(columns=("linear",), blocks=("uniform",), whole=True),
 }
@@ -49,10 +50,11 @@ _PARTS = {
 
 def headlines(chapter: Chapter) -> list[Headline]:
     """Return the lines of an item that has rows."""
-    if chapter.name in _OWN:
-        return _OWN[chapter.name](chapter)
     part = _PARTS.get(chapter.name, _Part())
     found = []
+    if not chapter.rendered.tables and chapter.rendered.pictures:
+        ours = "; ".join(f"{picture.title}: {picture.caption}" for picture in chapter.rendered.pictures)
+        found.append(Headline(chapter.title, "a drawing", ours, chapter.rows))
     for table in chapter.rendered.tables[: part.tables]:
         for index, column in enumerate(table.columns):
             cells = [(line, cells[index]) for line, cells in zip(table.lines, table.cells, strict=True)]
@@ -118,70 +120,6 @@ def _seeds(counts: Iterable[int]) -> str:
 
 def _bracketed(notes: Sequence[str]) -> str:
     return f" ({'; '.join(notes)})" if notes else ""
-
-
-def _efficiency(chapter: Chapter) -> list[Headline]:
-    """The largest matrix that EOI was measured at, and how many times as long the others take there."""
-    by_place: dict[tuple[int, float], dict[str, list[Row]]] = {}
-    for row in chapter.rows:
-        fields = row["fields"]
-        by_place.setdefault((fields["size"], fields["density"]), {}).setdefault(fields["method"], []).append(row)
-    places = [place for place, methods in by_place.items() if "eoi" in methods]
-    if not places:
-        return []
-    size, density = max(places)
-    rows = by_place[size, density]
-    seconds = {
-        method: fmean(row["metrics"]["seconds"] for row in found)
-        for method, found in sorted(rows.items())
-        if method in ("ai-plain", "eoi", "sao")
-    }
-    score = max(row["metrics"]["orthogonality"] for row in rows["eoi"])
-    others = [
-        f"{_descent(rows[name]) or name.upper()} takes {each / seconds['eoi']:,.0f} times as long"
-        for name, each in seconds.items()
-        if name != "eoi"
-    ]
-    ours = f"EOI {1e3 * seconds['eoi']:.3g} ms, orthogonal to {score:.1e}; {'; '.join(others)}"
-    seeds = _bracketed([_seeds([len(rows[method]) for method in seconds])])
-    label = f"{chapter.title}: n = {size}, density {density:g}"
-    return [Headline(label, "AI takes circa 100 times as long as EOI", ours.rstrip("; ") + seeds, chapter.rows)]
-
-
-def _descent(rows: Sequence[Row]) -> str:
-    """AI with the number of its iterations; nothing for the other methods."""
-    iterations = rows[0]["metrics"].get("iterations")
-    return f"AI at {iterations:,} iterations" if iterations else ""
-
-
-def _parameter_counts(chapter: Chapter) -> list[Headline]:
-    """How far the counts of kept weights are from the paper's, which are rounded."""
-    kept = {
-        " ".join(line.heads): (cell.ours[0], cell.paper[0])
-        for table in chapter.rendered.tables
-        for line, cells in zip(table.lines, table.cells, strict=True)
-        for column, cell in zip(table.columns, cells, strict=True)
-        if column.key == "kept" and cell.ours and cell.paper
-    }
-    if not kept:
-        return []
-    name, (ours, paper) = next(iter(kept.items()))
-    worst = max(abs(mine / theirs - 1) for mine, theirs in kept.values())
-    told = f"{name}: {ours:,.0f}; {len(kept)} networks within {worst:.1%}"
-    return [Headline(chapter.title, f"{name}: {paper:,.0f}", told, chapter.rows)]
-
-
-def _conv_details(chapter: Chapter) -> list[Headline]:
-    """The drawings' counts."""
-    ours = "; ".join(f"{picture.title}: {picture.caption}" for picture in chapter.rendered.pictures)
-    return [Headline(chapter.title, "a drawing", ours, chapter.rows)] if ours else []
-
-
-_OWN: dict[str, Callable[[Chapter], list[Headline]]] = {
-    "conv_details": _conv_details,
-    "efficiency": _efficiency,
-    "parameter_counts": _parameter_counts,
-}
 
 
 def fresh(chapters: Iterable[Chapter]) -> Iterator[tuple[Chapter, Headline]]:

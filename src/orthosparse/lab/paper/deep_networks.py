@@ -1,6 +1,7 @@
 """Networks of 1000 layers without shortcuts or normalisation, density 0.125."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
@@ -20,10 +21,11 @@ from orthosparse.lab.paper._study import (
     unique,
 )
 from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.rendering.charts import draw, save
 from orthosparse.lab.rendering.contents import Figure
 from orthosparse.registry import lookup
 
-__all__ = ["SEEDS", "TITLE", "experiments", "render", "starts"]
+__all__ = ["SEEDS", "TITLE", "experiments", "render", "save_figure", "starts"]
 
 TITLE = "Test accuracy of 1000-layer networks, density 12.5 %"
 _COLUMNS = [column("mlp1000", "mnist"), column("cnn1000", "cifar10")]
@@ -79,26 +81,46 @@ def starts(model: str, distribution: str, *, smoke: bool = False) -> dict[str, E
     Raises:
         ValueError: a network that is none of the item's.
     """
-    place = lookup({place.key.split("/")[0]: place for place in _COLUMNS}, model, "model")
+    place = lookup(_networks(), model, "model")
     keys = {init: f"{distribution}/{init}" for init in INITS} | {"dense": "dense/orthogonal"}
     found = {name: _training(key, place, smoke, released=False) for name, key in keys.items()}
     return {name: experiment for name, experiment in found.items() if experiment is not None}
 
 
+def save_figure(rows: list[dict[str, Any]], path: Path, *, model: str = "mlp1000", distribution: str = "erk") -> None:
+    """Write how the networks of one distribution learn as a picture, in the format of the path's ending.
+
+    Raises:
+        ValueError: a network that is none of the item's, or one without rows.
+    """
+    figure = _figure(RowIndex(rows), lookup(_networks(), model, "model"), distribution, smoke=False)
+    if not figure.series:
+        raise ValueError(f"rows: expected some of {figure.title}; got none")
+    save(draw(figure), path)
+
+
 def _figure(index: RowIndex, place: Column, distribution: str, smoke: bool) -> Figure:
+    """Return the accuracy after every epoch: on the test images where all have it, else on the validation images."""
     found = starts(place.key.split("/")[0], distribution, smoke=smoke)
     index = index.comparing([*found.values()])
+    measured = {name: each for name, each in found.items() if index.curve(each, "validation_accuracy")}
+    tested = all(index.curve(each, "test_accuracy") for each in measured.values())
+    curve, words = ("test_accuracy", "test") if tested else ("validation_accuracy", "validation")
     series = [
         counted(
             index.label(_STARTS[name], each),
-            index.curve(each, "validation_accuracy"),
+            [None if y is None else 100 * y for y in index.curve(each, curve)],
             name,
             method=f"{METHODS[distribution]}|{_STARTS[name]}",
         )
-        for name, each in found.items()
+        for name, each in measured.items()
     ]
     title = f"{place.label}, {METHODS[distribution]}"
-    return Figure(title, "epoch", "validation accuracy", drawn(series), model=place.model)
+    return Figure(title, "epoch", f"{words} accuracy, %", drawn(series), top=100, bottom=0, model=place.model)
+
+
+def _networks() -> dict[str, Column]:
+    return {place.key.split("/")[0]: place for place in _COLUMNS}
 
 
 def _cells(asked: Sequence[Line], smoke: bool, *, released: bool = False) -> dict[Place, Experiment | None]:

@@ -41,7 +41,6 @@ def page_of(chapters: Sequence[Chapter], warning: str = "") -> contents.Page:
         sections.append(
             contents.Section(chapter.title, text, tables, shown.figures, shown.pictures, shown.notes, chapter.name)
         )
-    rows = {(row["key"], row["seed"]): row for chapter in chapters for row in chapter.rows}
     done = sum(chapter.done for chapter in chapters)
     foot = f"orthosparse paper report; {done} pairs measured; {datetime.now(UTC):%Y-%m-%d}"
     return contents.Page(
@@ -51,7 +50,7 @@ def page_of(chapters: Sequence[Chapter], warning: str = "") -> contents.Page:
         foot=[foot],
         warning=warning,
         filters=(_tags(sections, "model"), _tags(sections, "method")),
-        runs=runs_json([*rows.values()]),
+        runs=runs_json(chapters),
     )
 
 
