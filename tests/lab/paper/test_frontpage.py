@@ -1,54 +1,20 @@
 """The table of the front page: a line for whatever has rows, each with a command that makes those rows."""
 
 import re
-import shlex
-from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
-from lab.paper.rows import row_of
-from orthosparse.lab.commands._sweep import pairs_of
+from lab.paper.rows import chosen, row_of, rows_for
 from orthosparse.lab.experiments import Training
-from orthosparse.lab.experiments.selection import selected
 from orthosparse.lab.paper import ITEMS, frontpage
-from orthosparse.lab.paper._command import command_of
-from orthosparse.lab.paper._rows import family
 from orthosparse.lab.sweep.store import Store
 
 BASE = Training("resnet32", "cifar10", 0.1, "erk", "base")
 EOI = Training("resnet32", "cifar10", 0.1, "erk", "eoi")
-METRICS = {
-    "training": {"test_accuracy": 0.5},
-    "spectrum": {"mean": 0.5, "max": 1.0},
-    "efficiency": {"seconds": 0.002, "modelled_seconds": 9.0, "orthogonality": 3e-7},
-    "expected_density": {"rotations": 7, "largest_distance": 0.25},
-    "mask_picture": {"count": 2, "orthogonality": 1e-7, "columns": 2},
-    "parameter_count": {"parameters": 9000, "prunable": 8000, "kept": 800},
-    "init_runtime": {"seconds": 3.0, "sparsify_seconds": 1.0},
-    "conv_picture": {"outputs": 1, "inputs": 1, "side": 1, "count": 1, "center_count": 1},
-}
-CURVES = {"mask_picture": {"mask": [1, 0, 0, 1]}, "conv_picture": {"mask": [1], "weights": [1.0]}}
-
-
-def rows_for(experiments, seed=1, **more):
-    return [
-        row_of(each, seed, curves=CURVES.get(each.kind), **METRICS[each.kind], **more)
-        for each in dict.fromkeys(experiments)
-    ]
 
 
 def lines_of(text):
     return [re.split(r" ?(?<!\\)\| ?", line)[1:-1] for line in text.splitlines()[2:]]
-
-
-def chosen(command):
-    """The experiments that a command of the page runs."""
-    words = shlex.split(command.strip("`"))
-    assert words[:3] == ["orthosparse", "paper", "run"]
-    filters = [value for option, value in pairwise(words) if option == "--only"]
-    every = ITEMS[words[3]].experiments()
-    return selected(every, filters) if filters else every
 
 
 @pytest.mark.parametrize("name", ITEMS)
@@ -146,17 +112,6 @@ def test_what_holds_for_all_numbers_is_said_once():
     assert ours.endswith("EOI 2.00 (1 of 5 distributions; 200 epochs in bf16 instead of tf32)")
 
 
-@pytest.mark.parametrize("change", [{"precision": "fp32"}, {"epochs": 7}, {"precision": "fp64", "epochs": 7}])
-@pytest.mark.parametrize("name", ["deep_networks", "contemporary", "dynamic", "angles"])
-def test_the_command_of_changed_trainings_makes_their_keys(name, change):
-    rows = rows_for([replace(each, **change) for each in ITEMS[name].experiments()][::3])
-    words = shlex.split(command_of(name, ITEMS[name], rows))
-    options = {option[2:]: value for option, value in pairwise(words) if option in ("--epochs", "--precision")}
-    assert options == {field: str(value) for field, value in change.items()}
-    made = {pair.experiment.key() for pair in pairs_of(ITEMS[name], [1], smoke=False, **change)}
-    assert {row["key"] for row in rows} <= made
-
-
 def test_the_largest_matrix_stands_for_the_efficiency():
     ((item, _, _, paper, ours),) = lines_of(frontpage.table(rows_for(ITEMS["efficiency"].experiments())))
     assert item.endswith("Milliseconds at density 0.0625: n = 2048")
@@ -190,17 +145,6 @@ def test_counts_of_parameters_are_those_of_the_kept_weights():
     ((_, _, _, paper, ours),) = lines_of(frontpage.table(rows))
     assert paper.startswith("ResNet32 (CIFAR-10) 10.0%: 45,000, ResNet56")
     assert ours.startswith("ResNet32 (CIFAR-10) 10.0%: 50,000, ResNet56")
-
-
-@pytest.mark.parametrize("name", ITEMS)
-def test_the_command_for_some_rows_of_an_item_needs_no_more_filters_than_tell_them_apart(name):
-    experiments = ITEMS[name].experiments()
-    assert "--only" not in command_of(name, ITEMS[name], rows_for(experiments))
-    one = experiments[len(experiments) // 2]
-    command = command_of(name, ITEMS[name], rows_for([one]))
-    assert one.key() in {each.key() for each in chosen(command)}
-    if len(experiments) > 1:
-        assert {family(each.key()) for each in chosen(command)} == {family(one.key())}
 
 
 def test_the_text_goes_between_the_marks_and_nothing_else_changes():

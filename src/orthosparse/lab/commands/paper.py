@@ -37,9 +37,9 @@ Stored = Annotated[Path, typer.Option("--store", help="The file that holds the r
 def list_(store: Stored = _STORE, json: Json = False) -> None:
     """List the tables and figures, and how much of each is measured.
 
-    A pair is an experiment and a seed, and has one row of results. Rows that differ only in epochs or precision, or that
-    have additional seeds, are counted as other rows. Cells counts the cells of the paper's tables that we have measured
-    at the paper's number of epochs.
+    A pair is an experiment and a seed, and has one row of results. Rows that differ only in epochs or precision, or
+    that have additional seeds, are counted as other rows. Cells counts the cells of the paper's tables that we have
+    measured at the paper's number of epochs.
 
     \b
     Examples:
@@ -191,10 +191,10 @@ def run(
 ) -> None:
     """Run every pair that has no row yet.
 
-    A pair is an experiment and a seed. A command that was killed, stopped or ran out of time continues where it was when
-    it is given again. Runners that use the same store share the work. Runs with other --epochs or another --precision
-    get rows of their own, which the report marks and compares only with each other. The exit code is 1 if a pair
-    failed.
+    A pair is an experiment and a seed. A command that was killed, stopped or ran out of time continues where it was
+    when it is given again. Runners that use the same store share the work. Runs with other --epochs or another
+    --precision get rows of their own, which the report marks and compares only with each other. The exit code is 1 if
+    a pair failed.
 
     \b
     Examples:
