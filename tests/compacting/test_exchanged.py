@@ -219,6 +219,7 @@ def test_wrapped_sharded_and_compiled_models_are_refused(masked):
         ({"like": {"rows": [{"layer": "nothing", "form": "entries"}]}}, "like: expected names of layers"),
         ({"like": {"rows": [{"layer": "stem", "form": "entries"}]}}, "like: expected layers that can be exchanged"),
         ({"like": {"rows": [{"layer": "fc", "form": "triangles"}]}}, "like: expected forms"),
+        ({"like": {"rows": [{"layer": "mix", "form": "block:32"}]}}, "like: 'mix': expected whole blocks of 32"),
         ({"optimizer": 3}, "optimizer: expected a torch"),
     ],
 )

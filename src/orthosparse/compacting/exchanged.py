@@ -67,7 +67,7 @@ def compact(
     else:
         chosen = [each for each in candidates if each.form != MASKED]
     check_elementwise(optimizer, (each.parameter for each in chosen))
-    built = [build(each) for each in chosen]
+    built = [_built(each) for each in chosen]
     rows = [_row(each, chosen, ratios, batch is not None) for each in [*candidates, *_added(candidates, chosen)]]
     for each, new in zip(chosen, built, strict=True):
         exchange(model, each.module, new)
@@ -127,6 +127,13 @@ def _like(model: nn.Module, candidates: list[Candidate], like: Any) -> list[Cand
         else:
             chosen.append(replace(known[name], form=form))
     return chosen
+
+
+def _built(each: Candidate) -> Compact:
+    try:
+        return build(each)
+    except ValueError as error:
+        raise ValueError(f"like: {each.name!r}: {error}") from None
 
 
 def _agreed(model: nn.Module, batch: Any, candidates: list[Candidate]) -> dict[str, float]:

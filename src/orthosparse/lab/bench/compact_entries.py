@@ -42,7 +42,7 @@ def against_dense(device: torch.device, quick: bool) -> Iterator[Found]:
     side = 256 if quick else 2048
     for density, target in _TARGETS.items():
         for what, calls in _calls(side, density).items():
-            times = milliseconds(calls, _CPU, rounds=3 if quick else 9)
+            times = milliseconds(calls, _CPU, rounds=3 if quick else 9, block=0.01 if quick else 0.15)
             aim = target if what == "step" and not quick else None
             detail = f"{times['sparse']:.3f} of {times['dense']:.3f} ms"
             case = f"{side} x {side}, batch {_BATCH}, density {density}, {what}"
