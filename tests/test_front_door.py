@@ -55,7 +55,8 @@ def test_the_whole_count_is_exact_and_off_the_mask_all_is_zero(name, distributio
 def test_eoi_layers_are_orthogonal_at_the_rounding_floor(name):
     model = MODELS[name].make().double()
     report = orthosparse.sparsify(model, 0.5, depthwise="center", gain=1.3, generator=torch.Generator().manual_seed(1))
-    assert all(row.orthogonality < 1e-5 for row in report.rows)
+    # One tap cannot pass all that twelve outputs could take of a stride: see the warnings.
+    assert all(row.orthogonality < 1e-5 for row in report.rows if row.rank != (8, 12))
 
 
 @pytest.mark.parametrize("scheme", ["eoi", "ai", "sao", "base"])
@@ -258,7 +259,7 @@ def test_what_fails_after_the_masks_are_on_takes_them_off_again(monkeypatch):
     model = nn.Sequential(nn.LSTM(4, 4), nn.Linear(4, 4))
     before, names = state_of(model), [name for name, _ in model.named_parameters()]
     types = [type(module) for module in model.modules()]
-    monkeypatch.setattr(orthosparse.masking, "synchronize", lambda model: 1 / 0)
+    monkeypatch.setattr(orthosparse.masking, "synchronize", lambda model, group: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         orthosparse.sparsify(model, 0.5)
     assert_same(before, state_of(model))
@@ -271,7 +272,7 @@ def test_halves_go_up():
 
 
 def test_the_report_on_a_float64_model_is_measured_in_float64():
-    report = orthosparse.sparsify(MODELS["cnn"].make().double(), 0.5, exclude=["grouped", "depthwise"])
+    report = orthosparse.sparsify(MODELS["cnn"].make().double(), 0.5, exclude=["grouped", "depthwise", "shortcut"])
     assert all(row.orthogonality < 1e-13 for row in report.rows)
     half = orthosparse.sparsify(MODELS["mlp"].make().bfloat16(), 0.5)
     assert all(1e-6 < row.orthogonality < 0.1 for row in half.rows)
@@ -317,7 +318,9 @@ class TestReport:
         assert lines[0].split()[:4] == ["layer", "shape", "asked", "got"]
         assert [line.split()[0] for line in lines[2:7]] == ["stem", "strided", "grouped", "shortcut", "depthwise"]
         assert f"{report.got:,} of {report.numel:,} weights active" in str(report)
-        assert "stride 2: drops pixels" in lines[3]
+        assert "stride 2: reads 1 of 4 pixels" in lines[5]
+        assert "pixels" not in lines[3]
+        assert lines[-1] == "warning: shortcut: rank 8 of 12 through its stride"
 
     def test_is_json(self, report):
         again = json.loads(json.dumps(report.to_dict()))

@@ -20,6 +20,7 @@ FLOORS = {
     "selection": 0,
     "sharding": 0,
     "structures": 0,
+    "strides": 0,
     "substitution": 0,
     "tables": 0,
     "operators": 0,

@@ -2,18 +2,21 @@
 
 A weight is (out, in / groups, *kernel), or (in, out / groups, *kernel) when transposed; one without kernel sides is a
 matrix. Either way the first side is cut into `groups` blocks, each a map of its own. A kernel is measured as the linear
-map that the convolution (stride 1, circular padding) applies to a whole signal. The Fourier transform cuts that map
-into one small matrix A(f) per frequency f, A(f) = sum over taps t of K[t] exp(-2 pi i f t / size), and the map is
-orthogonal exactly when every A(f) is.
+map that the convolution (circular padding) applies to a whole signal. The Fourier transform cuts that map into one
+small matrix A(f) per frequency f, A(f) = sum over taps t of K[t] exp(-2 pi i f t / size), and the map is orthogonal
+exactly when every A(f) is. A strided convolution is measured as the one of stride 1, with more channels on a smaller
+signal, that it is (see `strides`).
 """
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from orthosparse.checks import check_gain, check_groups, check_readable
 from orthosparse.gram import sparse_squares
+from orthosparse.strides import per_side, polyphase
 
 # Rounding of a long chain of float64 operations: measured scores are 1e-14 for rotations (300 rows), 1e-13 for dense
 # kernels (512 channels, five QRs), and grow about like the side.
@@ -27,6 +30,7 @@ def orthogonality_score(
     groups: int = 1,
     transposed: bool = False,
     spatial: int | Sequence[int] | None = None,
+    stride: int | Sequence[int] = 1,
     gain: float = 1.0,
     dtype: torch.dtype = torch.float64,
 ) -> float:
@@ -39,7 +43,9 @@ def orthogonality_score(
         transposed: the weight is stored (in, out / groups, *kernel). The score is the same either way.
         spatial: sides of the signal. By default the score is the one of any signal with sides of at least 2 k - 1,
             where k is the kernel's side: by Parseval it is the distance of the kernel's autocorrelation from a
-            delta, and from that size on no lag wraps onto another.
+            delta, and from that size on no lag wraps onto another. A stride has to divide them; those of a transposed
+            convolution are its output's.
+        stride: of the convolution, one number or one for each side of the kernel.
         dtype: of the arithmetic; float32 takes half of the time and adds its own rounding to the score. Large sparse
             matrices are scored from their non-zeros, in float64 whatever is said here.
 
@@ -54,8 +60,7 @@ def orthogonality_score(
         raise ValueError("gain: expected a number other than 0; got 0")
     if dtype not in (torch.float32, torch.float64):
         raise TypeError(f"dtype: expected torch.float32 or torch.float64; got {dtype!r}")
-    kernel = _unshifted(_kernels(weight, groups))
-    sizes = _signal(spatial, kernel)
+    kernel, sizes = _on_signal(_kernels(weight, groups), spatial, stride)
     if kernel[0, 0, 0].numel() == 1 and kernel[0].numel() >= _LARGE:
         scores = [_sparse_squares(matrix, gain, dtype) for matrix in kernel.flatten(2)]
         return math.sqrt(sum(scores))
@@ -103,6 +108,7 @@ def is_orthogonal(
     groups: int = 1,
     transposed: bool = False,
     spatial: int | Sequence[int] | None = None,
+    stride: int | Sequence[int] = 1,
     gain: float = 1.0,
 ) -> bool:
     """Return whether the score is at most `tol`, by default what rounding to the weight's dtype explains.
@@ -111,7 +117,8 @@ def is_orthogonal(
         >>> is_orthogonal(torch.eye(3, 5)), is_orthogonal(torch.ones(3, 5))
         (True, False)
     """
-    score = orthogonality_score(weight, groups=groups, transposed=transposed, spatial=spatial, gain=gain)
+    sides: dict[str, Any] = {"groups": groups, "transposed": transposed, "spatial": spatial, "stride": stride}
+    score = orthogonality_score(weight, gain=gain, **sides)
     return score <= (rounding_floor(weight) if tol is None else tol)
 
 
@@ -121,6 +128,7 @@ def singular_values_of(
     groups: int = 1,
     transposed: bool = False,
     spatial: int | Sequence[int] | None = None,
+    stride: int | Sequence[int] = 1,
 ) -> torch.Tensor:
     """Return the singular values, float64 [frequencies, groups, smaller side]; all of them for a `spatial` signal.
 
@@ -131,8 +139,8 @@ def singular_values_of(
         tensor([[[5.]]], dtype=torch.float64)
     """
     del transposed  # the adjoint has the same singular values
-    kernel = _unshifted(_kernels(weight, groups).double())
-    spectrum, multiplicity = _spectrum(kernel, _signal(spatial, kernel))
+    kernel, sizes = _on_signal(_kernels(weight, groups).double(), spatial, stride)
+    spectrum, multiplicity = _spectrum(kernel, sizes)
     values: torch.Tensor = torch.linalg.svdvals(spectrum)
     return values.repeat_interleave(multiplicity, dim=0)
 
@@ -214,12 +222,21 @@ def _unshifted(kernel: torch.Tensor) -> torch.Tensor:
     return kernel
 
 
-def _signal(spatial: int | Sequence[int] | None, kernel: torch.Tensor) -> list[int]:
-    """Return the sides of the signal, by default the smallest on which no lag wraps onto another."""
+def _on_signal(
+    kernel: torch.Tensor, spatial: int | Sequence[int] | None, stride: int | Sequence[int]
+) -> tuple[torch.Tensor, list[int]]:
+    """Return the kernel of stride 1 with as few taps as it takes, and the sides of the signal that it is measured on.
+
+    By default that is the smallest on which no lag wraps onto another.
+    """
     dims = kernel.dim() - 3
+    steps = per_side(stride, dims, "stride", least=1)
+    kernel = _unshifted(kernel if max(steps) == 1 else polyphase(kernel, steps))
     if spatial is None:
-        return [2 * side - 1 for side in kernel.shape[3:]]
+        return kernel, [2 * side - 1 for side in kernel.shape[3:]]
     sizes = [spatial] * dims if isinstance(spatial, int) else list(spatial)
     if len(sizes) != dims or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
         raise ValueError(f"spatial: expected a positive integer, or {dims} of them; got {spatial!r}")
-    return sizes
+    if any(size % step for size, step in zip(sizes, steps, strict=True)):
+        raise ValueError(f"spatial: expected multiples of the stride {stride!r}; got {spatial!r}")
+    return kernel, [size // step for size, step in zip(sizes, steps, strict=True)]

@@ -1,5 +1,6 @@
 """The table that sparsify returns: what each layer was asked for, what it got, and what is wrong with it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from orthosparse.layers import Layer, summarize
 from orthosparse.masks import counts_of
 from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_score
+from orthosparse.strides import dilated, phases_read, structural_rank
 from orthosparse.structures import ENTRIES, block_of
 from orthosparse.tables import html_table
 
@@ -27,6 +29,8 @@ class Row:
         orthogonality: ||A^T A - I||_F on the smaller side, of weight / gain, all its matrices together.
         dead_outputs: output channels without an active entry.
         dead_inputs: input channels without an active entry.
+        rank: of a strided convolution, at most how many directions it passes at each position of its smaller signal,
+            and how many its shape allows; None for others.
     """
 
     layer: str
@@ -41,6 +45,7 @@ class Row:
     inputs: int
     dead_inputs: int
     note: str
+    rank: tuple[int, int] | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -48,7 +53,9 @@ class Row:
         if not self.got:
             return [f"{self.layer}: empty, nothing passes"]
         sides = [("outputs", self.dead_outputs, self.outputs), ("inputs", self.dead_inputs, self.inputs)]
-        return [f"{self.layer}: {dead} of {number} {side} unreachable" for side, dead, number in sides if dead]
+        dead = [f"{self.layer}: {dead} of {number} {side} unreachable" for side, dead, number in sides if dead]
+        rank, most = self.rank or (0, 0)
+        return [*dead, f"{self.layer}: rank {rank} of {most} through its stride"] if rank < most else dead
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,7 @@ def row_of(
     # To each expert its own outputs and inputs, as to each group.
     mask, groups = (mask.flatten(0, 1), layer.experts) if layer.stacked else (mask, layer.groups)
     out, into = (dead(mask, groups=groups, transposed=layer.transposed) for dead in (dead_outputs, dead_inputs))
+    rank, stride_note = _stride(layer, weight)
     return Row(
         layer=layer.name,
         shape=tuple(layer.shape),
@@ -166,7 +174,8 @@ def row_of(
         dead_outputs=int(out.sum()),
         inputs=len(into),
         dead_inputs=int(into.sum()),
-        note="; ".join(filter(None, [note, layer.note, _stride_note(layer), _frozen_note(layer)])),
+        note="; ".join(filter(None, [note, layer.note, stride_note, _frozen_note(layer)])),
+        rank=rank,
     )
 
 
@@ -182,16 +191,31 @@ def structure_note(layer: Layer, structure: str) -> str:
 
 def _score(layer: Layer, weight: torch.Tensor, gain: float) -> float:
     """All matrices of the layer together, as the blocks of one block-diagonal map."""
-    squares, dtype = 0.0, torch.float64 if weight.dtype == torch.float64 else torch.float32
-    for stack in layer.matrices(weight.contiguous()):
-        kernel = stack.reshape(stack.shape[0] * stack.shape[1], stack.shape[2], *layer.kernel)
-        squares += orthogonality_score(kernel, groups=len(stack), gain=gain or 1.0, dtype=dtype) ** 2
-    return float(squares**0.5)
+    own: dict[str, Any] = {"gain": gain or 1.0, "stride": layer.geometry["stride"] if layer.strided else 1}
+    own["dtype"] = torch.float64 if weight.dtype == torch.float64 else torch.float32
+    kernels = _on_signal(layer, weight)
+    return math.hypot(*(orthogonality_score(each.flatten(0, 1), groups=len(each), **own) for each in kernels))
 
 
-def _stride_note(layer: Layer) -> str:
-    stride = max(getattr(layer.module, "stride", None) or (1,)) if layer.kind == "conv" else 1
-    return f"stride {stride}: drops pixels, no isometry" if stride > 1 else ""
+def _on_signal(layer: Layer, weight: torch.Tensor) -> list[torch.Tensor]:
+    """Return the layer's kernels; without a stride, dilation makes no difference to large signals."""
+    kernels, dilation = layer.kernels(weight), layer.geometry["dilation"]
+    if not layer.strided or max(dilation) == 1:
+        return kernels
+    return [dilated(each.flatten(0, 1), dilation).unflatten(0, each.shape[:2]) for each in kernels]
+
+
+def _stride(layer: Layer, weight: torch.Tensor) -> tuple[tuple[int, int] | None, str]:
+    """Return the rank of a strided convolution and the most it could be, and which pixels its weights leave out."""
+    if not layer.strided:
+        return None, ""
+    stride = layer.geometry["stride"]
+    kernels, pixels = _on_signal(layer, weight), math.prod(stride)
+    ranks = [structural_rank(each, stride) for each in kernels]
+    read = max(phases_read(each, stride) for each in kernels)
+    step = "x".join(map(str, stride if len(set(stride)) > 1 else stride[:1]))
+    note = f"stride {step}: reads {read} of {pixels} pixels" if read < pixels else ""
+    return (sum(rank for rank, _ in ranks), sum(most for _, most in ranks)), note
 
 
 def _frozen_note(layer: Layer) -> str:

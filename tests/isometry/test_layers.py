@@ -82,14 +82,19 @@ def test_a_circular_convolution_has_the_values_of_its_explicit_jacobian():
     [
         (nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"), ""),
         (nn.Conv2d(2, 2, 1), ""),
-        (nn.Conv2d(2, 2, 1, stride=2), "stride 2x2"),
+        (nn.Conv2d(2, 2, 1, stride=2), ""),
+        (nn.Conv2d(2, 2, 2, stride=2), ""),
+        (nn.Conv2d(2, 2, 3, stride=2, padding=1), "zeros padding: scored as circular"),
+        (nn.Conv2d(2, 2, 5, stride=2), "padding 0x0: scored as one that keeps every position of the stride"),
         (nn.Conv2d(2, 2, 1, padding=1), "padding 1x1: scored as one that keeps the signal's size"),
         (nn.Conv2d(2, 2, 3, padding=1), "zeros padding: scored as circular"),
         (nn.Conv2d(2, 2, 3, padding="same", padding_mode="reflect"), "reflect padding: scored as circular"),
         (nn.Conv2d(2, 2, 3), "padding 0x0: scored as one"),
         (nn.Conv1d(2, 2, 4, padding="valid"), "padding valid: scored as one"),
         (nn.Conv2d(2, 2, 5, padding=4, dilation=2), "zeros padding: scored as circular"),
-        (nn.ConvTranspose2d(2, 2, 2, stride=2), "stride 2x2: scored at stride 1.*; padding 0x0"),
+        (nn.ConvTranspose2d(2, 2, 2, stride=2), ""),
+        (nn.ConvTranspose2d(2, 2, 3, stride=2, padding=1, output_padding=1), "zeros padding: scored as circular"),
+        (nn.ConvTranspose2d(2, 2, 3, stride=2), "padding 0x0: scored as one that keeps every position of the stride"),
         (nn.Linear(2, 2), ""),
     ],
 )
@@ -98,6 +103,47 @@ def test_the_note_says_what_the_score_leaves_out(layer, note):
     assert found.startswith(note.split(".*")[0])
     assert bool(found) == bool(note)
     assert all(part in found for part in note.split(".*"))
+
+
+STRIDED = [
+    nn.Conv2d(2, 3, 3, stride=2, padding=1, padding_mode="circular", bias=False),
+    nn.Conv2d(2, 12, 2, stride=2, bias=False),
+    nn.Conv2d(4, 6, (3, 2), stride=(3, 1), padding=(1, 0), groups=2, padding_mode="circular", bias=False),
+    nn.Conv2d(2, 3, 3, stride=2, padding=2, dilation=2, padding_mode="circular", bias=False),
+    nn.Conv1d(3, 4, 1, stride=2, bias=False),
+    nn.Conv1d(3, 4, 5, stride=2, padding=2, padding_mode="circular", bias=False),
+    nn.ConvTranspose1d(3, 2, 2, stride=2, bias=False),
+    nn.ConvTranspose2d(4, 6, 3, stride=3, groups=2, bias=False),
+]
+
+
+@pytest.mark.parametrize("layer", STRIDED, ids=str)
+def test_strided_convolutions_are_measured_as_the_maps_they_are(layer):
+    """Against the explicit matrix of the layer on a signal; at sizes where nothing is approximated."""
+    model = filled(nn.Sequential(layer).double())
+    x = randn(1, layer.in_channels, *[12] * (layer.weight.dim() - 2))
+    if layer.kernel_size[-1] == 2 and layer.stride[-1] == 1:
+        model.insert(0, nn.CircularPad2d((0, 1, 0, 0)))  # torch cannot pad one side alone
+    name = str(len(model) - 1)
+    matrix = torch.autograd.functional.jacobian(model, x).reshape(-1, x.numel())
+    positions = min(model(x)[0, 0].numel(), x[0, 0].numel())  # of the smaller signal
+    layers = {name: find_layers(model)[name]}
+    if len(model) == 1:
+        values = layer_singular_values(model, x)[name].values[0]
+        torch.testing.assert_close(values, torch.linalg.svdvals(matrix), atol=1e-10, rtol=1e-8)
+    small = min(matrix.shape)
+    gram = matrix.T @ matrix if matrix.shape[1] == small else matrix @ matrix.T
+    explicit = torch.linalg.matrix_norm(gram - torch.eye(small)) / math.sqrt(positions)
+    assert orthogonality_score(model, layers=layers)[name].score == pytest.approx(float(explicit), rel=1e-10)
+    if len(model) == 1:
+        assert orthogonality_score(model, x)[name].score == pytest.approx(float(explicit), rel=1e-10)
+        assert orthogonality_score(model, x)[name].note == ""
+
+
+def test_a_signal_that_the_stride_does_not_divide_is_noted():
+    model = filled(nn.Sequential(nn.Conv2d(2, 3, 2, stride=2)))
+    assert "stride 2x2 does not divide the signal" in orthogonality_score(model, randn(1, 2, 7, 6).float())["0"].note
+    assert layer_singular_values(model, randn(1, 2, 7, 6).float())["0"].values.shape == (1, 3)
 
 
 def test_zero_padding_is_no_approximation_for_a_centred_kernel(generator):

@@ -84,7 +84,7 @@ def inside(
         return core_of(total, least, room, core)
     if center_density is None:
         overall = total / size
-        center_density = min(overall * (size // room), math.sqrt(overall))
+        center_density = min(overall * (size / room), math.sqrt(overall))
     return max(least, min(count_of(check_density(center_density, "center_density"), room), total))
 
 

@@ -1,7 +1,8 @@
 """Kernels that hold one matrix: each of its columns sits at one tap, and every other tap is zero.
 
-Kernels are [groups, first, second, taps] here, and their matrices [groups, first, second]. Taps are those of the input
-channels, the second side, or the first one in a transposed convolution; they come shaped for broadcasting.
+Kernels are [groups, first, second, taps] here, and their matrices [groups, first, second * phases]: with a stride,
+every channel has a column for each of its phases (see `strides`). Taps come shaped for broadcasting over
+[groups, first, second, phases].
 """
 
 import math
@@ -10,17 +11,27 @@ from collections.abc import Sequence
 import torch
 
 from orthosparse.registry import lookup
+from orthosparse.strides import Phase
+
+TAPS = {
+    "center": "at the centre of the kernel, or in the window of its stride",
+    "random": "at a tap of its own for each input channel",
+    "mask": "at the tap that each input channel uses most in the mask",
+}
 
 
 def taps(
     shape: Sequence[int],
+    phases: Sequence[Phase],
     *,
     tap: str,
     transposed: bool,
     generator: torch.Generator,
     goal: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the tap of each input channel of kernels [groups, first, second, *sides], as a flat index.
+    """Return the tap of every column of kernels [groups, first, second, *sides], as a flat index.
+
+    Without a stride a tap belongs to an input channel: of the first side, where the convolution is transposed.
 
     Args:
         goal: the mask, shaped as kernels are, whose most used taps "mask" takes; of equals the centre, then the first.
@@ -30,50 +41,46 @@ def taps(
 
     Example:
         >>> goal = torch.tensor([[[[False, True, True]], [[True, False, True]]]])
-        >>> taps((1, 2, 1, 3), tap="mask", transposed=False, generator=torch.Generator(), goal=goal).flatten()
+        >>> phases, g = [Phase([0, 1, 2], 1)], torch.Generator()
+        >>> taps((1, 2, 1, 3), phases, tap="mask", transposed=False, generator=g, goal=goal).flatten()
         tensor([2])
     """
-    groups, first, second, *sides = shape
-    channels = (groups, first, 1) if transposed else (groups, 1, second)
     lookup(TAPS, tap, "tap")
-    if tap == "random":
-        return torch.randint(math.prod(sides), channels, generator=generator, device="cpu")
-    if tap == "center":
-        return torch.full(channels, _center(sides), device="cpu")
-    if goal is None:
+    if tap == "mask" and goal is None:
         raise ValueError('tap: "mask" expects a mask to align to (align); got none')
-    uses = 2 * goal.sum(2 if transposed else 1, keepdim=True)
-    uses[..., _center(sides)] += 1
-    return uses.argmax(-1)
+    groups, first, second = shape[:3]
+    by_first = transposed and len(phases) == 1
+    channels = (groups, first, 1) if by_first else (groups, 1, second)
+    found = []
+    for phase in phases:
+        own = torch.tensor(phase.taps, device="cpu")
+        if tap == "random":
+            found.append(own[torch.randint(len(own), channels, generator=generator, device="cpu")])
+        elif goal is None or tap == "center":
+            found.append(torch.full(channels, phase.first, device="cpu"))
+        else:
+            uses = 2 * goal[..., own].sum(2 if by_first else 1, keepdim=True)
+            uses[..., phase.taps.index(phase.first)] += 1
+            found.append(own[uses.argmax(-1)])
+    return torch.stack(found, -1)
 
 
 def embed(matrices: torch.Tensor, positions: torch.Tensor, sides: Sequence[int]) -> torch.Tensor:
     """Return [groups, first, second, *sides] kernels: `matrices` at the taps of `taps`."""
+    columns = matrices.unflatten(2, (-1, positions.shape[3]))
     if math.prod(sides) == 1:
-        return matrices.reshape(*matrices.shape, *sides)
-    kernel: torch.Tensor = matrices.new_zeros(*matrices.shape, math.prod(sides))
-    if (positions == positions[0, 0, 0]).all():  # one tap for all: ten times faster than a scatter
-        kernel[..., int(positions[0, 0, 0])] = matrices
+        pointwise: torch.Tensor = columns.reshape(*columns.shape[:3], *sides)
+        return pointwise
+    kernel: torch.Tensor = columns.new_zeros(*columns.shape[:3], math.prod(sides))
+    if (positions == positions[:1, :1, :1]).all():  # the same for all channels: ten times faster than a scatter
+        for phase, tap in enumerate(positions[0, 0, 0].tolist()):
+            kernel[..., tap] = columns[..., phase]
     else:
-        kernel.scatter_(-1, positions.expand(matrices.shape).unsqueeze(-1), matrices.unsqueeze(-1))
+        kernel.scatter_(-1, positions.expand(columns.shape), columns)
     kernels: torch.Tensor = kernel.unflatten(-1, tuple(sides))
     return kernels
 
 
 def extract(kernels: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """Return the matrices that kernels [groups, first, second, taps] have at the taps of `taps`."""
-    return kernels.gather(-1, positions.expand(kernels.shape[:3]).unsqueeze(-1)).squeeze(-1)
-
-
-def _center(sides: Sequence[int]) -> int:
-    flat = 0
-    for side in sides:
-        flat = flat * side + (side - 1) // 2
-    return flat
-
-
-TAPS = {
-    "center": "at the centre of the kernel",
-    "random": "at a tap of its own for each input channel",
-    "mask": "at the tap that each input channel uses most in the mask",
-}
+    return kernels.gather(-1, positions.expand(*kernels.shape[:3], -1)).flatten(2)

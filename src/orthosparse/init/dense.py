@@ -1,5 +1,7 @@
 """Dense orthogonal starts of one weight: a matrix, a delta kernel, a kernel that uses all taps."""
 
+from collections.abc import Sequence
+
 import torch
 
 from orthosparse.checks import KERNEL, MATRIX, check_fillable
@@ -10,6 +12,7 @@ from orthosparse.init.conv_kernels import conv_kernels
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.sharding import write_
+from orthosparse.strides import phases_of
 
 
 def orthogonal_(weight: torch.Tensor, *, gain: float = 1.0, generator: torch.Generator | None = None) -> torch.Tensor:
@@ -32,12 +35,17 @@ def delta_orthogonal_(
     gain: float = 1.0,
     tap: TapName | str = "center",
     transposed: bool = False,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
     """Fill a convolution weight with a dense orthogonal matrix per group at one tap, and zeros elsewhere.
 
     Args:
         tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own.
+        stride: of the convolution, like `padding` and `dilation`, as in `sparse_delta_orthogonal_`: the matrix lies on
+            a window of taps, and the windows tile the picture.
 
     Example:
         >>> weight = delta_orthogonal_(torch.empty(1, 1, 3), generator=torch.Generator().manual_seed(0))
@@ -47,9 +55,9 @@ def delta_orthogonal_(
     scale = check_fillable(weight, KERNEL, gain)
     groups, first, second, *sides = group_views(weight, groups).shape
     seed = draw_seed(generator)
-    shape = (groups, first, second, *sides)
-    positions = delta.taps(shape, tap=tap, transposed=transposed, generator=derive(seed, "taps"))
-    matrices = haar(groups, first, second, generator=derive(seed, "matrix"))
+    shape, phases = (groups, first, second, *sides), phases_of(sides, stride, padding, dilation)
+    positions = delta.taps(shape, phases, tap=tap, transposed=transposed, generator=derive(seed, "taps"))
+    matrices = haar(groups, first, second * len(phases), generator=derive(seed, "matrix"))
     kernels = delta.embed(matrices * scale, positions, sides)
     return write_(weight, kernels.reshape(weight.shape))
 

@@ -1,6 +1,7 @@
 """Sparse orthogonal starts of one weight, and the mask they live on: a matrix, a delta kernel."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import torch
@@ -14,6 +15,7 @@ from orthosparse.init.structured import block_matrix, half_matrix
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.sharding import write_
+from orthosparse.strides import phases_of
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, check_structure
 
 
@@ -97,6 +99,9 @@ def sparse_delta_orthogonal_(
     gain: float = 1.0,
     tap: TapName | str | None = None,
     transposed: bool = False,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     generator: torch.Generator | None = None,
     stop: StopName | str = "exact",
     angle: float | None = None,
@@ -119,9 +124,13 @@ def sparse_delta_orthogonal_(
             ``center_density=density``; its other networks have the default.
         tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own;
             "mask" shifts it to the tap that it uses most in the mask of `align`, and is the default beside `align`.
+        stride: of the convolution; beside it, `padding` and `dilation` say which pixels a tap meets. The matrix is then
+            first x (second * stride * stride), on a window of taps such that the windows tile the picture. With
+            "center" the window begins at the tap of index `padding`, and the other taps shift columns by whole strides.
+            A kernel smaller than its stride never reads some pixels, and its matrix has no columns for them.
         core: the share of the active entries that are the matrices, instead of `center_density`.
         floor: as in `sparse_orthogonal_`, like `stop`, `angle`, `start`, `align` and `threads`; a group's is
-            min(out, in) / groups.
+            min(out, in) / groups, with a stride min(first, second * stride * stride).
 
     Example:
         >>> weight = torch.empty(8, 8, 3, 3)
@@ -132,7 +141,9 @@ def sparse_delta_orthogonal_(
     scale = check_fillable(weight, KERNEL, gain)
     _check_align(align, weight)
     groups, first, second, *sides = group_views(weight, groups).shape
-    least, room, size = groups * min(first, second), groups * first * second, weight.numel()
+    phases = phases_of(sides, stride, padding, dilation)
+    columns = second * len(phases)
+    least, room, size = groups * min(first, columns), groups * first * columns, weight.numel()
     total = counts.resolve(density, count, least, size, floor=floor)
     inside = counts.inside(total, least, room, size, center_density=center_density, core=core)
     goal = alignment.goal_of(align, total)
@@ -140,6 +151,7 @@ def sparse_delta_orthogonal_(
     seed = draw_seed(generator)
     positions = delta.taps(
         (groups, first, second, *sides),
+        phases,
         tap=tap or ("center" if goal is None else "mask"),
         transposed=transposed,
         generator=derive(seed, "taps"),
@@ -149,7 +161,7 @@ def sparse_delta_orthogonal_(
     law = Law(stop=stop, angle=angle, start=start)
     dtype = weight.dtype if scale == 1 else torch.float64
     values, active = _sparse_matrices(
-        (groups, first, second), inside, at_taps, seed=seed, dtype=dtype, threads=threads, **law
+        (groups, first, columns), inside, at_taps, seed=seed, dtype=dtype, threads=threads, **law
     )
     if total < least:
         active = masks.resize_towards(active, total, at_taps, generator=derive(seed, "kept"))

@@ -1,9 +1,9 @@
 """How orthogonal each layer of a model is, and its own singular values, as the linear map that it applies."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from orthosparse.isometry._by_layer import ByLayer
 from orthosparse.isometry._functional import check_input, frozen_state, untraced
 from orthosparse.isometry._spectrum import Spectrum, spectrum_of
 from orthosparse.layers import Layer, find_layers, unwrapped
+from orthosparse.strides import dilated
 from orthosparse.substitution import substituted
 
 
@@ -65,9 +66,9 @@ def orthogonality_score(
 ) -> float | dict[str, LayerScore]:
     """Return ||A^T A - I||_F on the smaller side: of one weight, or of every layer of a model by name.
 
-    A convolution is measured as the map it applies with circular padding and stride 1, one Fourier coefficient after
-    the other. That is exact for such layers; for others the score's `note` says what differs. A kernel that is a
-    matrix at its centre has the score of that matrix whatever the padding.
+    A convolution is measured as the map it applies with circular padding, one Fourier coefficient after the other. That
+    is exact for such layers; for others the score's `note` says what differs. A kernel that is a matrix at its centre,
+    or in the window of its stride, has the score of that matrix whatever the padding.
 
     Args:
         x: a model's input; convolutions are then measured at the size of the signal they see, the last one where they
@@ -75,7 +76,7 @@ def orthogonality_score(
             kernel's.
         layers: which layers of the model; by default all that `find_layers` finds.
         gain: the weights are meant to be orthogonal times this.
-        options: for one weight, what `orthogonality.orthogonality_score` takes: groups, transposed, spatial.
+        options: for one weight, what `orthogonality.orthogonality_score` takes: groups, transposed, spatial, stride.
 
     Example:
         >>> orthogonality_score(torch.eye(2, 3))
@@ -97,7 +98,7 @@ def layer_singular_values(
 ) -> dict[str, Spectrum]:
     """Return the singular values of the map that each layer's weight applies, by name; ``.values`` is [1, all of them].
 
-    Convolutions as in `orthogonality_score`: circular padding, stride 1, at the size of the signal that `x` gives them,
+    Convolutions as in `orthogonality_score`: circular padding, at the size of the signal that `x` gives them,
     or on sides of 2 k - 1.
 
     Example:
@@ -110,81 +111,94 @@ def layer_singular_values(
 
 
 def _score(layer: Layer, spatial: tuple[int, ...] | None, gain: float) -> LayerScore:
-    if layer.kind == "conv":
-        kernels, groups = _kernels(layer)
-        # From sides of 2 k - 1 on the size does not matter, and that many frequencies are the fewest.
-        sides = kernels[0].shape[2:]
-        large = spatial is not None and all(n >= 2 * k - 1 for n, k in zip(spatial, sides, strict=True))
-        size = None if large else spatial
-        scores = [
-            orthogonality.orthogonality_score(kernel, groups=groups, spatial=size, gain=gain) for kernel in kernels
-        ]
-    else:
-        scores = [orthogonality.orthogonality_score(part, gain=gain) for part in _matrices(layer)]
-    return LayerScore(math.hypot(*scores), spatial, _note(layer))
+    measured = _measured(layer, _enough(layer, _whole_signal(layer, spatial)))
+    scores = [orthogonality.orthogonality_score(kernel, gain=gain, **own) for kernel, own in measured]
+    return LayerScore(math.hypot(*scores), spatial, _note(layer, spatial))
 
 
 def _spectrum(layer: Layer, spatial: tuple[int, ...] | None) -> Spectrum:
-    if layer.kind == "conv":
-        kernels, groups = _kernels(layer)
-        parts = [orthogonality.singular_values_of(kernel, groups=groups, spatial=spatial) for kernel in kernels]
-    else:
-        parts = [orthogonality.singular_values_of(part) for part in _matrices(layer)]
+    size = _whole_signal(layer, spatial)
+    measured = _measured(layer, size if _divides(layer, size) else None)
+    parts = [orthogonality.singular_values_of(kernel, **own) for kernel, own in measured]
     values = torch.cat([part.flatten() for part in parts])
     return spectrum_of(values.sort(descending=True).values.unsqueeze(0), dtype=layer.weight().dtype)
 
 
-def _matrices(layer: Layer) -> list[Tensor]:
-    """The matrices of a layer without taps, one by one."""
-    return [matrix for stack in layer.matrices(layer.weight().contiguous()) for matrix in stack[..., 0]]
+def _measured(layer: Layer, spatial: tuple[int, ...] | None) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+    """Yield the kernels of a layer as they lie on the signal, and how they are measured: groups, stride, spatial."""
+    own: dict[str, Any] = {"spatial": spatial, "stride": layer.geometry["stride"]} if layer.kernel else {}
+    for kernels in layer.kernels(layer.weight()):
+        yield dilated(kernels.flatten(0, 1), layer.geometry["dilation"]), {"groups": len(kernels), **own}
 
 
-def _kernels(layer: Layer) -> tuple[list[Tensor], int]:
-    """The kernels that a convolution is measured by, and the groups of each: its own one, or one for each block."""
-    if len(layer.parts) == 1:
-        return [_kernel(layer, layer.weight())], layer.groups
-    stacks = layer.matrices(layer.weight().contiguous())
-    return [_kernel(layer, part.unflatten(2, layer.kernel)) for stack in stacks for part in stack], 1
+def _whole_signal(layer: Layer, spatial: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Return the sides of the larger signal of a stride: the input's, or the output's of a transposed convolution."""
+    if spatial is None or not layer.transposed:
+        return spatial
+    return tuple(n * step for n, step in zip(spatial, layer.geometry["stride"], strict=True))
 
 
-def _kernel(layer: Layer, weight: Tensor) -> Tensor:
-    """The kernel as it lies on the signal: with the zeros that dilation puts between its taps."""
-    steps = layer.module.dilation if isinstance(layer.module, _ConvNd) else ()
-    if all(step == 1 for step in steps):
-        return weight
-    sides = [step * (side - 1) + 1 for step, side in zip(steps, weight.shape[2:], strict=True)]
-    spread = weight.new_zeros(*weight.shape[:2], *sides)
-    spread[(slice(None), slice(None), *(slice(None, None, step) for step in steps))] = weight
-    return spread
+def _enough(layer: Layer, spatial: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Return None for a signal so large that its size does not matter: that many frequencies are the fewest."""
+    if spatial is None or not _divides(layer, spatial):
+        return None
+    lines = zip(spatial, _reach(layer), layer.geometry["stride"], strict=True)
+    return None if all(n // step >= 2 * math.ceil(k / step) - 1 for n, k, step in lines) else spatial
 
 
-def _note(layer: Layer) -> str:
-    """What keeps a convolution from being the circular, stride-1 map that is measured."""
+def _divides(layer: Layer, spatial: tuple[int, ...] | None) -> bool:
+    """Whether the stride divides the sides of the signal."""
+    return spatial is None or not any(n % step for n, step in zip(spatial, layer.geometry["stride"], strict=True))
+
+
+def _reach(layer: Layer) -> list[int]:
+    """The sides of the kernel on the signal, with its dilation."""
+    return [gap * (side - 1) + 1 for gap, side in zip(layer.geometry["dilation"], layer.kernel, strict=True)]
+
+
+def _note(layer: Layer, spatial: tuple[int, ...] | None) -> str:
+    """What keeps a convolution from being the circular map that is measured."""
     module = layer.module
     if not isinstance(module, _ConvNd):
         return ""
     notes = []
-    if any(step != 1 for step in module.stride):
-        notes.append(f"stride {_listed(module.stride)}: scored at stride 1; the layer keeps a part of those outputs")
-    kernel = _kernel(layer, layer.weight())
-    reach = [side - 1 for side in kernel.shape[2:]]
-    if module.padding == "valid" or (module.padding != "same" and [2 * pad for pad in _ints(module.padding)] != reach):
-        notes.append(f"padding {_listed(module.padding)}: scored as one that keeps the signal's size")
-    elif module.padding_mode != "circular" and not _is_central(kernel):
+    if not _divides(layer, _whole_signal(layer, spatial)):
+        notes.append(f"stride {_listed(module.stride)} does not divide the signal: scored as if it did")
+    if not _keeps_size(layer):
+        notes.append(f"padding {_listed(module.padding)}: scored as one that keeps {_kept(layer)}")
+    elif module.padding_mode != "circular" and not _in_window(layer):
         notes.append(f"{module.padding_mode} padding: scored as circular, which differs at the border")
     return "; ".join(notes)
 
 
-def _ints(sides: Any) -> list[int]:
-    return [int(side) for side in sides]
+def _kept(layer: Layer) -> str:
+    return "every position of the stride" if layer.strided else "the signal's size"
 
 
-def _is_central(kernel: Tensor) -> bool:
-    """Whether all that is not zero stands at the centre of an odd kernel, so that no value of the padding is read."""
-    if any(side % 2 == 0 for side in kernel.shape[2:]):
-        return False
-    live = kernel.flatten(2).ne(0).any(0).any(0)
-    return int(live.sum()) == int(live[len(live) // 2])
+def _keeps_size(layer: Layer) -> bool:
+    """Whether signals that the stride divides lose it as a factor, and no position at their border."""
+    stride, padding = layer.geometry["stride"], layer.geometry["padding"]
+    if layer.module.padding == "same":
+        return True
+    if layer.transposed:  # (n - 1) s - 2 p + k + o outputs for n inputs: n s where the last three and -s add up to 0
+        sides = zip(_reach(layer), stride, padding, cast(_ConvNd, layer.module).output_padding, strict=True)
+        return all(k - step - 2 * pad + more == 0 for k, step, pad, more in sides)
+    # floor((n + 2 p - k) / s) + 1 outputs: n / s of them for -s <= 2 p - k < 0
+    lines = zip(_reach(layer), stride, padding, strict=True)
+    return all(k - step <= 2 * pad < k for k, step, pad in lines)
+
+
+def _in_window(layer: Layer) -> bool:
+    """Whether every tap that is not zero meets a pixel of its output's own window, so that no padding is read."""
+    inside = torch.ones((), dtype=torch.bool, device="cpu")
+    geometry = layer.geometry
+    for side, step, pad, gap in zip(
+        layer.kernel, geometry["stride"], geometry["padding"], geometry["dilation"], strict=True
+    ):
+        offsets = gap * torch.arange(side, device="cpu") - pad
+        inside = inside.unsqueeze(-1) & (offsets >= 0) & (offsets < step)
+    live = layer.weight().flatten(2).ne(0).any(0).any(0).cpu()
+    return not bool((live & ~inside.flatten()).any())
 
 
 def _listed(sides: Sequence[int] | str) -> str:

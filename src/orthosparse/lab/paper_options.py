@@ -30,6 +30,7 @@ PAPER_OPTIONS: dict[str, dict[str, Any]] = {
         "depthwise": "keep",
         "start": "identity",
         "stop": "exact",
+        "strided": "delta",
         "tap": "center",
     },
     "sao": {"activation": "linear", "degree": "exact"},

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
 from orthosparse.layers.matrices import fused_views, grouped_views, row_ranges
 from orthosparse.parametrized import leaf
@@ -67,6 +68,23 @@ class Layer:
         return self.shape[3:] if self.stacked else self.shape[2:]
 
     @property
+    def strided(self) -> bool:
+        """Whether it is a convolution with a stride."""
+        return isinstance(self.module, _ConvNd) and max(self.module.stride) > 1
+
+    @property
+    def geometry(self) -> dict[str, tuple[int, ...]]:
+        """`stride`, `padding` and `dilation` of a convolution, one number for each side of its kernel."""
+        module, dims = self.module, len(self.kernel)
+        if not isinstance(module, _ConvNd):
+            return {"stride": (1,) * dims, "padding": (0,) * dims, "dilation": (1,) * dims}
+        if module.padding == "same":
+            padding = tuple(gap * (side - 1) // 2 for gap, side in zip(module.dilation, self.kernel, strict=True))
+        else:
+            padding = (0,) * dims if isinstance(module.padding, str) else tuple(module.padding)
+        return {"stride": tuple(module.stride), "padding": padding, "dilation": tuple(module.dilation)}
+
+    @property
     def taps(self) -> int:
         """Positions of the kernel; 1 for a matrix."""
         return math.prod(self.kernel)
@@ -115,6 +133,14 @@ class Layer:
         They are views, but where their rows alternate with those of others.
         """
         return [view.flatten(1, 2) for view in self._views(tensor)]
+
+    def kernels(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return the matrices of `tensor` to measure, ``[how_many, first, second, *kernel]``.
+
+        Outputs come first, and inputs second; in a transposed convolution with a stride, as they are stored.
+        """
+        stacks = [stack.reshape(*stack.shape[:3], *self.kernel) for stack in self.matrices(tensor.contiguous())]
+        return [stack.transpose(1, 2) for stack in stacks] if self.strided and self.transposed else stacks
 
     def places(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return a view of a contiguous `tensor` of this layer's shape for each matrix: ``[repeats, rows, in, taps]``.

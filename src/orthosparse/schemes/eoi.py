@@ -18,9 +18,11 @@ from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.schemes._fill import check_scales, fill_biases, full_weight, match_layers
 from orthosparse.sharding import zero_off_
+from orthosparse.strides import phases_of
 from orthosparse.structures import ENTRIES
 
 _DEPTHWISE = {"keep": None, "center": "center", "shift": "random"}  # the tap of grouped convolutions
+STRIDED = {"tile": "a window of taps that tiles the picture", "delta": "one tap, as the paper has it"}
 _LARGE = 2**20  # weights from which more than one thread pays
 
 
@@ -40,6 +42,7 @@ def eoi(
     angle: float | None = None,
     start: str = "identity",
     depthwise: str = "keep",
+    strided: str = "tile",
     floor: str = "partial",
 ) -> Masks:
     """Fill every matrix with a sparse orthogonal one that has as many entries as its mask, at places of its own.
@@ -63,6 +66,9 @@ def eoi(
         depthwise: convolutions with groups. "keep" leaves them at their dense initialization times the mask; "center"
             and "shift" make each group orthogonal, at the centre or at a tap for each input channel, random or (with
             `align`) the mask's. Depthwise, that is 1 or -1 at one tap of each channel.
+        strided: convolutions with a stride of s. "tile" lays an orthogonal matrix of out x (in * s * s) on a window of
+            s x s taps, so that windows tile the picture and no pixel is lost; "delta" is the paper's, one tap for each
+            channel, which reads one pixel of s * s. A kernel smaller than its stride leaves pixels out either way.
         floor: a count too small for orthogonality gives a "partial" isometry, an "error", or a mask of the "minimal"
             size that works, larger than asked.
 
@@ -81,14 +87,16 @@ def eoi(
     centers = {"center_density": _check_center_density(center_density)}
     counts = counts_of(masks)
     kept = {name for name, layer in layers.items() if layer.groups > 1 and depthwise == "keep"}
-    _check_floors({name: layer for name, layer in layers.items() if name not in kept}, counts, floor)
+    lookup(STRIDED, strided, "strided")
+    floors = {name: sum(_floors(layer, strided)) for name, layer in layers.items() if name not in kept}
+    _check_floors(floors, counts, floor)
     result = dict(masks)
     for name, layer in layers.items():
         goal = masks[name] if aligned else None
         if name in kept:
             zero_off_(layer.parameter(), masks[name])
         elif layer.kind == "conv" and layer.structure == ENTRIES:
-            where = {"tap": tap if layer.groups == 1 else grouped_tap, **centers}
+            where: dict[str, Any] = {"tap": tap if layer.groups == 1 else grouped_tap, "strided": strided, **centers}
             fill = _kernel if len(layer.shapes) == layer.groups else _kernels
             result[name] = fill(layer, counts[name], goal, seed, **where, **options)
         else:
@@ -97,14 +105,34 @@ def eoi(
     return result
 
 
-def eoi_floor(layer: Layer, *, depthwise: str = "keep", **others: Any) -> int:
+def eoi_floor(layer: Layer, *, depthwise: str = "keep", strided: str = "tile", **others: Any) -> int:
     """Return the fewest entries with which `eoi` makes a layer orthogonal; 0 for one that it leaves as it is."""
     del others  # they move entries, and need no more of them
-    return 0 if layer.groups > 1 and depthwise == "keep" else layer.floor
+    return 0 if layer.groups > 1 and depthwise == "keep" else sum(_floors(layer, strided))
+
+
+def _floors(layer: Layer, strided: str) -> list[int]:
+    """Return the fewest entries of each matrix of a layer: as many as its shorter side has, in whole blocks."""
+    columns = len(phases_of(layer.kernel, **_geometry(layer, strided)))
+    # The phases of a stride are on the side that is stored second: outputs of a transposed convolution, else inputs.
+    sides = [reversed(shape) if layer.transposed else shape for shape in layer.shapes]
+    return [layer.block * min(first, second * columns) for first, second in sides]
+
+
+def _geometry(layer: Layer, strided: str) -> dict[str, Any]:
+    """Return what `init` has to know of a stride; nothing where it is not to know."""
+    return layer.geometry if layer.strided and strided == "tile" else {}
 
 
 def _kernel(
-    layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, center_density: Any, **options: Any
+    layer: Layer,
+    count: int,
+    goal: torch.Tensor | None,
+    seed: int,
+    *,
+    center_density: Any,
+    strided: str,
+    **options: Any,
 ) -> torch.Tensor:
     """Fill a convolution and return its mask."""
     if center_density == "density":
@@ -119,12 +147,20 @@ def _kernel(
             center_density=center_density,
             generator=derive(seed, layer.name),
             threads=_threads(weight),
+            **_geometry(layer, strided),
             **options,
         )
 
 
 def _kernels(
-    layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, center_density: Any, **options: Any
+    layer: Layer,
+    count: int,
+    goal: torch.Tensor | None,
+    seed: int,
+    *,
+    center_density: Any,
+    strided: str,
+    **options: Any,
 ) -> torch.Tensor:
     """Fill the convolutions that lie in a weight one after the other and return its mask."""
     if center_density == "density":
@@ -132,30 +168,37 @@ def _kernels(
     with full_weight(layer.parameter()) as weight:
         values = torch.empty_like(weight, memory_format=torch.contiguous_format)
         mask = torch.empty_like(values, dtype=torch.bool)
-        places = zip(layer.places(values), layer.places(mask), *_asked(layer, count, goal), strict=True)
+        places = zip(layer.places(values), layer.places(mask), *_asked(layer, count, goal, strided), strict=True)
         for index, (place, active, share, align) in enumerate(places):
             kernel = place.flatten(0, 1).unflatten(-1, layer.kernel)  # a view, or a copy where rows alternate
             draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(kernel)}
+            geometry, turned = _geometry(layer, strided), layer.transposed and bool(_geometry(layer, strided))
             drawn = init.sparse_delta_orthogonal_(
-                kernel,
+                _turned(kernel, turned),
                 count=share,
-                align=None if align is None else align.reshape(kernel.shape),
+                align=None if align is None else _turned(align.reshape(kernel.shape), turned),
                 center_density=center_density,
+                transposed=turned,
+                **geometry,
                 **draws,
                 **options,
             )
-            active.copy_(drawn.reshape(active.shape))
+            active.copy_(_turned(drawn, turned).reshape(active.shape))
             if layer.repeats > 1:
                 place.copy_(kernel.reshape(place.shape))
         weight.copy_(values)
     return mask
 
 
+def _turned(kernel: torch.Tensor, turned: bool) -> torch.Tensor:
+    return kernel.transpose(0, 1) if turned else kernel
+
+
 def _linear(layer: Layer, count: int, goal: torch.Tensor | None, seed: int, **options: Any) -> torch.Tensor:
     """Fill the matrices that lie in a weight, of one tap each, and return its mask."""
     with full_weight(layer.parameter()) as weight:
         mask = torch.empty_like(weight, dtype=torch.bool, memory_format=torch.contiguous_format)
-        places = zip(layer.places(weight), layer.places(mask), *_asked(layer, count, goal), strict=True)
+        places = zip(layer.places(weight), layer.places(mask), *_asked(layer, count, goal, "delta"), strict=True)
         for index, (place, active, share, align) in enumerate(places):
             matrix = place.flatten(0, 1)[..., 0]  # a view, or a copy where rows alternate
             draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(matrix)}
@@ -167,27 +210,32 @@ def _linear(layer: Layer, count: int, goal: torch.Tensor | None, seed: int, **op
     return mask
 
 
-def _asked(layer: Layer, count: int, goal: torch.Tensor | None) -> tuple[list[int], list[torch.Tensor] | list[None]]:
+def _asked(
+    layer: Layer, count: int, goal: torch.Tensor | None, strided: str
+) -> tuple[list[int], list[torch.Tensor] | list[None]]:
     """Return the count of each matrix, and the mask that it is to be aligned to."""
+    floors = _floors(layer, strided)
     if goal is None:
-        return _shares(layer, count, None), [None] * len(layer.shapes)
+        return _shares(layer, count, floors, None), [None] * len(layer.shapes)
     goals = layer.places(goal.contiguous())
-    return _shares(layer, count, [int(each.sum()) for each in goals]), goals
+    return _shares(layer, count, floors, [int(each.sum()) for each in goals]), goals
 
 
-def _shares(layer: Layer, count: int, wanted: list[int] | None) -> list[int]:
+def _shares(layer: Layer, count: int, floors: list[int], wanted: list[int] | None) -> list[int]:
     """Split the count over the fused matrices, in proportion to their sizes or as their masks do.
 
     Each gets its floor where that can be.
     """
-    shapes, unit = {str(index): shape for index, shape in enumerate(layer.shapes)}, layer.unit
+    names, unit = [str(index) for index in range(len(layer.shapes))], layer.unit
     if wanted is None:
-        sizes = {name: out * inputs * layer.taps // unit for name, (out, inputs) in shapes.items()}
+        sizes = {
+            name: out * inputs * layer.taps // unit for name, (out, inputs) in zip(names, layer.shapes, strict=True)
+        }
         shares = apportion({name: float(size) for name, size in sizes.items()}, count // unit, sizes)
     else:
-        shares = {name: each // unit for name, each in zip(shapes, wanted, strict=True)}
-    if count >= layer.floor:
-        shares = raise_to_floors(shares, {name: min(shape) // layer.block for name, shape in shapes.items()})
+        shares = {name: each // unit for name, each in zip(names, wanted, strict=True)}
+    if count >= sum(floors):
+        shares = raise_to_floors(shares, {name: least // unit for name, least in zip(names, floors, strict=True)})
     return [unit * share for share in shares.values()]
 
 
@@ -218,11 +266,11 @@ def _check_center_density(center_density: float | str | None) -> float | str | N
     return center_density
 
 
-def _check_floors(layers: Mapping[str, Layer], counts: Mapping[str, int], floor: str) -> None:
+def _check_floors(floors: Mapping[str, int], counts: Mapping[str, int], floor: str) -> None:
     lookup(TENSOR_FLOORS, floor, "floor")
-    below = [name for name, layer in layers.items() if counts[name] < layer.floor]
+    below = [name for name, least in floors.items() if counts[name] < least]
     if below and floor == "error":
-        named = ", ".join(f"{name!r} has {counts[name]} of {layers[name].floor}" for name in below)
+        named = ", ".join(f"{name!r} has {counts[name]} of {floors[name]}" for name in below)
         raise ValueError(f"masks: expected enough entries for orthogonality in every layer; {named}")
 
 

@@ -1,0 +1,149 @@
+"""Strides: which taps of a kernel meet which pixels, and a strided convolution as a plain one of more channels.
+
+Along each side, the tap of index t lies ``dilation * t - padding`` pixels from where its output stands. That offset
+modulo the stride is the tap's phase. A convolution of stride s reads its input as s interleaved signals, one for each
+phase, so that it is a convolution of stride 1 whose input channels are the pairs of a channel and a phase; a phase
+without a tap is pixels that nobody reads. A transposed convolution is the adjoint of that, and writes its outputs so.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+import torch
+
+from orthosparse.checks import check_at_least
+
+
+class Phase(NamedTuple):
+    """Pixels that a stride puts together, seen from the kernel.
+
+    Attributes:
+        taps: flat indices of the taps that meet them.
+        first: the tap that meets the pixels nearest to the output: such taps of all phases are a window, and the
+            windows of neighbouring outputs tile the picture.
+    """
+
+    taps: list[int]
+    first: int
+
+
+def phases_of(
+    sides: Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+) -> list[Phase]:
+    """Return the phases of a kernel that have a tap, in the order of their pixels.
+
+    Along a side of stride 1 there is one, of all taps; its `first` is the centre.
+
+    Raises:
+        TypeError, ValueError: not integers, or not as many as the kernel has sides.
+
+    Example:
+        >>> phases_of([3], stride=2, padding=1)  # taps at -1, 0 and 1: the window is the last two
+        [Phase(taps=[1], first=1), Phase(taps=[0, 2], first=2)]
+        >>> phases_of([1], stride=2)  # every other pixel is never read
+        [Phase(taps=[0], first=0)]
+    """
+    steps = per_side(stride, len(sides), "stride", least=1)
+    pads = per_side(padding, len(sides), "padding", least=0)
+    gaps = per_side(dilation, len(sides), "dilation", least=1)
+    lines = [_line(*line) for line in zip(sides, steps, pads, gaps, strict=True)]
+    return [
+        Phase([_flat(taps, sides) for taps in product(*(each.taps for each in chosen))], _flat(firsts, sides))
+        for chosen in product(*lines)
+        for firsts in [[each.first for each in chosen]]
+    ]
+
+
+def _line(side: int, stride: int, padding: int, dilation: int) -> list[Phase]:
+    """Return the phases of one side."""
+    if stride == 1:
+        return [Phase(list(range(side)), (side - 1) // 2)]
+    taps: dict[int, list[int]] = {}
+    for tap in range(side):
+        taps.setdefault((dilation * tap - padding) % stride, []).append(tap)
+    # 0 windows away from the output's own where that can be
+    return [
+        Phase(found, min(found, key=lambda tap: (abs((dilation * tap - padding) // stride), tap)))
+        for _, found in sorted(taps.items())
+    ]
+
+
+def _flat(taps: Sequence[int], sides: Sequence[int]) -> int:
+    flat = 0
+    for tap, side in zip(taps, sides, strict=True):
+        flat = flat * side + tap
+    return flat
+
+
+def polyphase(kernel: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """Return the kernel of stride 1 that a strided one is, [groups, first, second * phases, *sides].
+
+    The padding shifts the signal, which is an isometry, and is not asked for.
+
+    Example:
+        >>> polyphase(torch.arange(3.0).view(1, 1, 1, 3), [2])
+        tensor([[[[0., 2.],
+                  [1., 0.]]]])
+    """
+    for axis, step in enumerate(stride):
+        side = 3 + axis
+        count = math.ceil(kernel.shape[side] / step)
+        padded = kernel.new_zeros(*kernel.shape[:side], count * step, *kernel.shape[side + 1 :])
+        padded.narrow(side, 0, kernel.shape[side]).copy_(kernel)
+        kernel = padded.unflatten(side, (count, step)).movedim(side + 1, 3).flatten(2, 3)  # channels first, then phases
+    return kernel
+
+
+def structural_rank(kernels: torch.Tensor, stride: Sequence[int]) -> tuple[int, int]:
+    """Return what the zeros of kernels [groups, first, second, *sides] leave of their rank, and their full rank.
+
+    Both at each position of the smaller signal, summed over the groups; an orthogonal matrix has the rank that its
+    zeros leave.
+
+    Example:
+        >>> structural_rank(torch.eye(4, 1).view(1, 4, 1, 1), [2])  # one tap of four outputs reads every other pixel
+        (1, 2)
+    """
+    live = polyphase(kernels, stride).ne(0).flatten(3).any(3)
+    left = torch.minimum(live.any(2).sum(1), live.any(1).sum(1))
+    return int(left.sum()), len(live) * min(live.shape[1:])
+
+
+def phases_read(kernels: torch.Tensor, stride: Sequence[int]) -> int:
+    """Return how many of the ``prod(stride)`` phases have a tap that is not zero."""
+    live = polyphase(kernels, stride).ne(0).flatten(3).any(3).any(1).any(0)
+    return int(live.unflatten(0, (-1, math.prod(stride))).any(0).sum())
+
+
+def dilated(kernel: torch.Tensor, dilation: Sequence[int]) -> torch.Tensor:
+    """Return a kernel [first, second, *sides] as it lies on the signal: with the zeros that dilation puts between taps.
+
+    Example:
+        >>> dilated(torch.ones(1, 1, 2), [3])
+        tensor([[[1., 0., 0., 1.]]])
+    """
+    if all(step == 1 for step in dilation):
+        return kernel
+    sides = [step * (side - 1) + 1 for step, side in zip(dilation, kernel.shape[2:], strict=True)]
+    spread = kernel.new_zeros(*kernel.shape[:2], *sides)
+    spread[(slice(None), slice(None), *(slice(None, None, step) for step in dilation))] = kernel
+    return spread
+
+
+def per_side(value: int | Sequence[int], dims: int, name: str, *, least: int) -> tuple[int, ...]:
+    """Return one integer for each side of a kernel.
+
+    Raises:
+        TypeError, ValueError: not an integer of at least `least`, nor one for each side.
+    """
+    values = tuple(value) if isinstance(value, Sequence) else (value,) * dims
+    if len(values) != dims:
+        raise ValueError(
+            f"{name}: expected an integer, or {dims} of them, one for each side of the kernel; got {value!r}"
+        )
+    return tuple(check_at_least(each, least, name) for each in values)
