@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from lab.chromium import CHROMIUM, FLAGS, WHY_NOT
 from orthosparse.lab.cli import main
 from orthosparse.lab.paper.report import write_report
-from orthosparse.lab.rendering import Page, write_page
+from orthosparse.lab.rendering import Figure, Page, Section, Series, write_page
 
 pytestmark = [
     pytest.mark.browser,
@@ -98,3 +98,29 @@ def test_nothing_is_wider_than_its_page(pages, tmp_path, name, width):
     assert found["width"] == width
     assert found["scroll"] <= width
     assert found["wide"] == []
+
+
+HOVER = """<script>
+const point = document.querySelectorAll("circle.hover")[1], box = point.getBoundingClientRect();
+const at = (x, y) => point.dispatchEvent(new PointerEvent("pointermove", { clientX: x, clientY: y, bubbles: true }));
+const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+at(x + 5, y - 5);
+const near = [tip.hidden, tip.textContent, point.classList.contains("near")];
+at(x + 300, y + 300);
+document.body.dataset.told = JSON.stringify({ near, far: tip.hidden });
+</script></body>"""
+
+
+def test_the_nearest_point_says_series_axes_and_values_beside_the_pointer(tmp_path):
+    figure = Figure("Loss", "epoch", "training loss", [Series("EOI & co", [1, 2, 9], [3.0, 2.5, 1.0], "eoi")])
+    page = tmp_path / "page.html"
+    write_page(Page("T", "L", sections=[Section("S", figures=[figure])]), page)
+    page.write_text(page.read_text().replace("</body>", HOVER))
+    own = [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,900", "--virtual-time-budget=4000"]
+    command = [CHROMIUM, *FLAGS, *own, "--dump-dom", page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    (told,) = re.findall(r'data-told="([^"]*)"', done.stdout)
+    found = json.loads(unescape(told))
+    assert found["near"] == [False, "EOI & co: epoch 2, training loss 2.5", True]
+    assert found["far"] is True
+    assert "CONSOLE" not in done.stderr, done.stderr

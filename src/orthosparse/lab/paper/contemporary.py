@@ -20,14 +20,14 @@ _MARKS = (
 )
 
 NOTES = [
-    "Masks are exact counts, one budget for all starts of a seed; the released code tosses a coin for each weight.",
+    "Masks have exact counts, the same for all starts of a seed; the released code keeps each weight with a probability.",
     "GraSP keeps the largest theta * Hg, as its authors define it, on one batch of 128 images; the released code keeps "
     "the smallest (its VGG-16 Base and AI of 33 % may come from that), summed over the whole training set twice. "
     "Both forms stand side by side for the 1000-layer networks.",
     "SynFlow scores the logits; the released code scores log-probabilities.",
-    "Validation images are not augmented; CIFAR-100 holds out a tenth of its training images (the released code trains "
-    "on all of them).",
-    "Layers too small for an orthogonal matrix at their density are raised to the least that works; the others pay.",
+    "Validation images are not augmented. For CIFAR-100 a tenth of the training images is held out; the released code "
+    "trains on all of them.",
+    "Layers with too few weights for an orthogonal matrix get as many as it needs, taken from the other layers.",
     "TF32 products on a GPU; test accuracy after the last epoch, as in the paper.",
 ]
 

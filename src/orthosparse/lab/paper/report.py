@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,7 +38,9 @@ def page_of(chapters: Sequence[Chapter], warning: str = "") -> contents.Page:
     for chapter in chapters:
         shown = chapter.rendered
         text = f"orthosparse paper run {chapter.name}: {chapter.state} measured; {chapter.machines}."
-        tables = [text_table(table) for table in shown.tables]
+        tables = [
+            text_table(replace(table, title="") if table.title == chapter.title else table) for table in shown.tables
+        ]
         sections.append(
             contents.Section(chapter.title, text, tables, shown.figures, shown.pictures, shown.notes, chapter.name)
         )
