@@ -36,10 +36,9 @@ docs: install
 bench: install
 	$(BIN)/orthosparse bench sampler
 
-# The table of the front page and the answers to the paper's claims, from the committed rows and the paper's numbers.
+# The README's table, its pictures and the answers to the paper's claims, from the committed rows and the paper's numbers.
 readme-table: install
-	$(BIN)/python -m orthosparse.lab.paper.frontpage README.md $(wildcard results/*.jsonl)
-	$(BIN)/python -m orthosparse.lab.paper.claims docs/evidence/claims.md $(wildcard results/*.jsonl)
+	$(BIN)/python -m orthosparse.lab.paper.frontpage . $(wildcard results/*.jsonl)
 
 clean:
 	rm -rf $(VENV) build dist site src/*.egg-info

@@ -6,7 +6,7 @@ import pytest
 
 from lab.paper.rows import chosen, row_of, rows_for
 from orthosparse.lab.experiments import Training
-from orthosparse.lab.paper import ITEMS, frontpage
+from orthosparse.lab.paper import ITEMS, deep_networks, frontpage, singular_values
 from orthosparse.lab.sweep.store import Store
 
 BASE = Training("resnet32", "cifar10", 0.1, "erk", "base")
@@ -160,14 +160,22 @@ def test_a_page_without_its_marks_is_refused(page):
         frontpage.inserted(page, "")
 
 
-def test_the_program_rewrites_the_page_and_names_what_it_cannot_read(tmp_path, capsys):
+def test_the_program_rewrites_the_pages_and_names_what_it_cannot_read(tmp_path, capsys):
+    deep = [*deep_networks.starts("mlp1000", "erk").values(), *deep_networks.starts("cnn1000", "erk").values()]
+    rows = rows_for([BASE, *singular_values.points()[:3]])
+    curves = {"validation_accuracy": [0.1, 0.5]}
+    rows += [row_of(each, curves=curves, test_accuracy=0.5) for each in deep]
     store = Store(tmp_path / "results.sqlite")
-    assert all(store.append(row) for row in rows_for([BASE]))
+    assert all(store.append(row) for row in rows)
     store.export(tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").write_text("nonsense\n")
-    page = tmp_path / "page.md"
+    (tmp_path / "docs" / "evidence").mkdir(parents=True)
+    page = tmp_path / "README.md"
     page.write_text(f"{frontpage.BEGIN}\n{frontpage.END}\n")
-    assert frontpage.main([str(page), str(tmp_path / "a.jsonl")]) == 0
+    assert frontpage.main([str(tmp_path), str(tmp_path / "a.jsonl")]) == 0
     assert "ERK Base 50.00 (1 seed)" in page.read_text()
-    assert frontpage.main([str(page), *map(str, tmp_path.glob("*.jsonl"))]) == 1
+    assert "| 1000 layers train | **" in (tmp_path / "docs" / "evidence" / "claims.md").read_text()
+    made = sorted(path.name for path in (tmp_path / "docs" / "assets").iterdir())
+    assert made == ["deep_convolutional.png", "deep_networks.png", "singular_values.png"]
+    assert frontpage.main([str(tmp_path), *map(str, tmp_path.glob("*.jsonl"))]) == 1
     assert "b.jsonl: expected a file of results" in capsys.readouterr().err

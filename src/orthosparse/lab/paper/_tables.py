@@ -68,6 +68,24 @@ def paper_number(item: str, line: str, column: str) -> Number | None:
     return paper_tables().get(item, {}).get(line, {}).get(column)
 
 
+def column_of(table: Table, key: str) -> dict[str, Cell]:
+    """Return the cells of a column by line."""
+    index = next(index for index, column in enumerate(table.columns) if column.key == key)
+    return {line.key: cells[index] for line, cells in zip(table.lines, table.cells, strict=True)}
+
+
+def part_of(table: Table, *, lines: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Table:
+    """Return a table of some lines and columns."""
+    kept = [index for index, line in enumerate(table.lines) if lines is None or line.key in lines]
+    places = [index for index, column in enumerate(table.columns) if columns is None or column.key in columns]
+    return replace(
+        table,
+        columns=tuple(table.columns[index] for index in places),
+        lines=tuple(table.lines[index] for index in kept),
+        cells=tuple(tuple(table.cells[row][index] for index in places) for row in kept),
+    )
+
+
 def _cell(measured: Measurement | None, line: Line, column: Column, item: str | None, title: str) -> Cell:
     paper = None if item is None else paper_number(item, line.key, column.key)
     if measured is None:

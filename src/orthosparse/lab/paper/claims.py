@@ -1,19 +1,13 @@
-"""Does the paper hold? Its claims one by one, each answered by our numbers.
+"""Does the paper hold? Its claims one by one, each answered by our numbers."""
 
-``python -m orthosparse.lab.paper.claims docs/evidence/claims.md results/*.jsonl`` writes the answers from rows.
-"""
-
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
-from orthosparse.lab.paper import ITEMS
-from orthosparse.lab.paper._chapters import Chapter, chapters_of
+from orthosparse.lab.paper._chapters import Chapter
 from orthosparse.lab.paper._contents import Cell, Table
 from orthosparse.lab.paper._layout import number_text, text_table
-from orthosparse.lab.paper._rows import read_rows
 from orthosparse.lab.paper._study import INITS, METHODS
+from orthosparse.lab.paper._tables import column_of, part_of
 from orthosparse.lab.paper.statistics import AI, Difference, is_clear, paired
 from orthosparse.lab.rendering.text import markdown_table, markdown_text
 
@@ -62,7 +56,7 @@ def markdown(claims: Sequence[Claim]) -> str:
 
 def _deep(chapters: _Chapters) -> Claim:
     table = chapters["deep_networks"].rendered.tables[0]
-    found = {column.key: _column(table, column.key) for column in table.columns}
+    found = {column.key: column_of(table, column.key) for column in table.columns}
     said, verdicts = [], []
     for column in table.columns:
         base, eoi, dense = (found[column.key][key] for key in ("erk/base", "erk/eoi", "dense/orthogonal"))
@@ -83,7 +77,7 @@ def _deep(chapters: _Chapters) -> Claim:
         "about as well as from a dense one. The same masks on dense orthogonal weights (base) stay at chance.",
         _together(verdicts),
         " ".join(said),
-        [_part(table, lines=lines)],
+        [part_of(table, lines=lines)],
     )
 
 
@@ -91,7 +85,7 @@ def _ranks(chapters: _Chapters) -> Claim:
     ranks, accuracies = chapters["ranks"].rendered.tables[0], chapters["contemporary"].rendered.tables[0]
     said, verdicts, measured = [], [], []
     for column in ranks.columns:
-        cells = _column(ranks, column.key)
+        cells = column_of(ranks, column.key)
         means = {init: cell.ours[0] for init, cell in cells.items() if cell.ours is not None}
         if len(means) < len(INITS):
             continue
@@ -99,7 +93,7 @@ def _ranks(chapters: _Chapters) -> Claim:
         verdicts.append(HOLDS if first and cells["eoi"].whole else PARTLY if first else FAILS)
         listed = ", ".join(f"{INITS[init]} {mean:.2f}" for init, mean in means.items())
         said.append(f"{column.label}: mean rank {listed} ({cells['eoi'].note}).")
-        said += _pairs(_column(accuracies, column.key))
+        said += _pairs(column_of(accuracies, column.key))
         measured.append(column.key)
     missing = len(ranks.columns) - len(verdicts)
     said += [f"{missing} of {len(ranks.columns)} networks are not measured."] if missing else []
@@ -109,7 +103,7 @@ def _ranks(chapters: _Chapters) -> Claim:
         "0.1.",
         _together(verdicts + [OPEN] * bool(missing)),
         " ".join(said),
-        [_part(ranks, columns=measured)] if measured else [],
+        [part_of(ranks, columns=measured)] if measured else [],
     )
 
 
@@ -142,7 +136,7 @@ def _cost(chapters: _Chapters) -> Claim:
     table = chapters["init_runtime"].rendered.tables[0]
     added = {}
     for column in table.columns:
-        ai, eoi = (_column(table, column.key)[key].ours for key in ("erk/ai", "erk/eoi"))
+        ai, eoi = (column_of(table, column.key)[key].ours for key in ("erk/ai", "erk/eoi"))
         if ai is not None and eoi is not None:
             added[column.key] = ai[0]
             said.append(f"{column.label}, ERK: AI adds {ai[0]:.2f} s to the first epoch, EOI {eoi[0]:.2f} s.")
@@ -155,13 +149,13 @@ def _cost(chapters: _Chapters) -> Claim:
         "minutes to the first epoch where EOI adds next to nothing.",
         _together(verdicts) if verdicts else OPEN,
         " ".join(said),
-        [_part(table, lines=["erk/base", "erk/ai", "erk/eoi"], columns=[*added])] if added else [],
+        [part_of(table, lines=["erk/base", "erk/ai", "erk/eoi"], columns=[*added])] if added else [],
     )
 
 
 def _spectra(chapters: _Chapters) -> Claim:
     table = chapters["singular_values"].rendered.tables[0]
-    cells = _column(table, "linear")
+    cells = column_of(table, "linear")
     means = {key: cell.ours[0] for key, cell in cells.items() if cell.ours is not None}
     title = "EOI keeps the singular values at one"
     statement = (
@@ -175,13 +169,13 @@ def _spectra(chapters: _Chapters) -> Claim:
     ordered = max(by_init["base"]) < min(by_init["ai"]) < 1
     spans = ", ".join(f"{INITS[init]} {_short(min(found))} to {_short(max(found))}" for init, found in by_init.items())
     answer = f"Linear network, density 0.05, over the five distributions: mean singular value {spans}."
-    return Claim(title, statement, HOLDS if exact and ordered else FAILS, answer, [_part(table, columns=["linear"])])
+    return Claim(title, statement, HOLDS if exact and ordered else FAILS, answer, [part_of(table, columns=["linear"])])
 
 
 def _snip(chapters: _Chapters) -> Claim:
     table, slow = chapters["contemporary_5"].rendered.tables
     keys = ["snip/base", "snip/ai", "snip/eoi"]
-    eoi = {column.label: _column(table, column.key)["snip/eoi"] for column in table.columns}
+    eoi = {column.label: column_of(table, column.key)["snip/eoi"] for column in table.columns}
     measured = {label: cell.ours[0] for label, cell in eoi.items() if cell.ours is not None}
     said = [f"{label}: {mean:.2f} % (n = {eoi[label].seeds})." for label, mean in measured.items()]
     deep = [label for label, cell in eoi.items() if cell.paper is not None and cell.paper[0] < _FAILED]
@@ -192,7 +186,7 @@ def _snip(chapters: _Chapters) -> Claim:
         "rate of 0.01 restores 85 %.",
         _together(verdicts),
         " ".join(said),
-        [_part(table, lines=keys), slow],
+        [part_of(table, lines=keys), slow],
     )
 
 
@@ -200,7 +194,7 @@ def _dynamic(chapters: _Chapters) -> Claim:
     table = chapters["dynamic"].rendered.tables[0]
     said, verdicts = [], []
     for column in table.columns:
-        cells = _column(table, column.key)
+        cells = column_of(table, column.key)
         eoi = cells["erk/eoi"]
         for key, label in (("erk/base/set", "SET"), ("erk/base/rigl", "RigL")):
             found, moving = _difference(cells[key], eoi), cells[key].ours
@@ -244,34 +238,3 @@ def _difference(one: Cell, other: Cell) -> Difference | None:
 
 def _short(number: float) -> str:
     return number_text((number, None), 3)
-
-
-def _column(table: Table, key: str) -> dict[str, Cell]:
-    index = next(index for index, column in enumerate(table.columns) if column.key == key)
-    return {line.key: cells[index] for line, cells in zip(table.lines, table.cells, strict=True)}
-
-
-def _part(table: Table, *, lines: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Table:
-    """Return a table of some lines and columns."""
-    kept = [index for index, line in enumerate(table.lines) if lines is None or line.key in lines]
-    places = [index for index, column in enumerate(table.columns) if columns is None or column.key in columns]
-    return replace(
-        table,
-        columns=tuple(table.columns[index] for index in places),
-        lines=tuple(table.lines[index] for index in kept),
-        cells=tuple(tuple(table.cells[row][index] for index in places) for row in kept),
-    )
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Write the answers of the rows in files to a page, and say what could not be read."""
-    page, *files = map(Path, arguments)
-    rows, problems = read_rows(files)
-    page.write_text(markdown(claims_of(chapters_of(ITEMS, rows))), encoding="utf-8")
-    for problem in problems:
-        print(f"warning: {problem}", file=sys.stderr)
-    return 1 if problems else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

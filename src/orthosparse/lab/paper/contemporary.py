@@ -20,7 +20,7 @@ _MARKS = (
 )
 
 NOTES = [
-    "Masks have exact counts, the same for all starts of a seed; the released code keeps each weight with a probability.",
+    "Masks have exact counts, the same for all starts of a seed; the released code draws every entry at random.",
     "GraSP keeps the largest theta * Hg, as its authors define it, on one batch of 128 images; the released code keeps "
     "the smallest (its VGG-16 Base and AI of 33 % may come from that), summed over the whole training set twice. "
     "Both forms stand side by side for the 1000-layer networks.",

@@ -1,6 +1,6 @@
-"""The table of the front page: what was measured, by which command, where and how fast, beside the paper's numbers.
+"""What pages say from committed rows: the README's table, the answers to the paper's claims, and pictures.
 
-``python -m orthosparse.lab.paper.frontpage README.md results/*.jsonl`` writes it between the two marks of the page.
+``python -m orthosparse.lab.paper.frontpage . results/*.jsonl`` writes them into a checkout.
 """
 
 import sys
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from orthosparse.lab.paper import ITEMS
+from orthosparse.lab.paper import ITEMS, claims, deep_networks, singular_values
 from orthosparse.lab.paper._chapters import chapters_of
 from orthosparse.lab.paper._command import command_of
 from orthosparse.lab.paper._headlines import fresh
@@ -56,11 +56,22 @@ def _machines(rows: Sequence[Row]) -> str:
     return "<br>".join(told)
 
 
+def write_pages(rows: list[Row], root: Path) -> None:
+    """Write the README's table, the answers to the paper's claims and the pictures into a checkout."""
+    readme, assets = root / "README.md", root / "docs" / "assets"
+    readme.write_text(inserted(readme.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
+    answers = claims.markdown(claims.claims_of(chapters_of(ITEMS, rows)))
+    (root / "docs" / "evidence" / "claims.md").write_text(answers, encoding="utf-8")
+    deep_networks.save_figure(rows, assets / "deep_networks.png")
+    deep_networks.save_figure(rows, assets / "deep_convolutional.png", model="cnn1000")
+    singular_values.save_picture(rows, singular_values.points(), assets / "singular_values.png")
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Rewrite the table of a page, and say what could not be read."""
-    page, *files = map(Path, arguments)
+    """Rewrite the pages of a checkout, and say what could not be read."""
+    root, *files = map(Path, arguments)
     rows, problems = read_rows(files)
-    page.write_text(inserted(page.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
+    write_pages(rows, root)
     for problem in problems:
         print(f"warning: {problem}", file=sys.stderr)
     return 1 if problems else 0
