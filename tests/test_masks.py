@@ -10,6 +10,7 @@ from orthosparse.masks import (
     draw,
     overlap,
     resize,
+    resize_by,
     resize_towards,
     top_k,
     top_units,
@@ -171,3 +172,39 @@ def test_resizing_towards_a_goal_adds_its_entries_first_and_removes_them_last(si
     else:
         assert bool((result <= mask).all())
         assert bool((result <= goal).all()) or bool((result >= mask & goal).all())
+
+
+@given(st.integers(1, 40), st.floats(0, 1), st.floats(0, 1), st.integers(0, 99))
+def test_resizing_by_scores_adds_the_largest_and_removes_the_smallest(size, start, wanted, seed):
+    g = torch.Generator().manual_seed(seed)
+    mask, scores = draw((size,), int(start * size), generator=g), torch.randn(size, generator=g)
+    count = int(wanted * size)
+    result = resize_by(mask, count, scores, generator=g)
+    assert int(result.sum()) == count
+    if count >= int(mask.sum()):
+        added, left = scores[result & ~mask], scores[~result]
+        assert bool((result >= mask).all())
+        assert not len(added) or not len(left) or added.min() > left.max()
+    else:
+        removed, kept = scores[mask & ~result], scores[result]
+        assert bool((result <= mask).all())
+        assert not len(kept) or removed.max() < kept.min()
+
+
+def test_of_equal_scores_random_ones_are_taken():
+    masks = [
+        resize_by(torch.zeros(50, dtype=torch.bool), 5, torch.zeros(50), generator=torch.Generator().manual_seed(seed))
+        for seed in range(2)
+    ]
+    assert not torch.equal(*masks)
+
+
+def test_resizing_blocks_by_scores_moves_whole_blocks():
+    g = torch.Generator().manual_seed(0)
+    mask, scores = draw((64, 64), 1024, block=16, generator=g), torch.randn(64, 64, generator=g)
+    for count in (512, 2048):
+        result = resize_by(mask, count, scores, block=16, generator=g)
+        assert int(result.sum()) == count
+        assert torch.equal(tiled(grid_of(result, 16), 16, mask.shape), result)
+    with pytest.raises(ValueError, match="count: expected a multiple of 256"):
+        resize_by(mask, 300, scores, block=16, generator=g)

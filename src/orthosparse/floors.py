@@ -2,11 +2,14 @@
 
 import logging
 from collections.abc import Mapping
+from typing import Any
+
+import torch
 
 from orthosparse.counts import in_units, least_density, raise_to_floors
 from orthosparse.layers import Layer
-from orthosparse.mappings import Counts, Masks
-from orthosparse.masks import counts_of, resize
+from orthosparse.mappings import Counts, Masks, ScoredMasks
+from orthosparse.masks import counts_of, resize, resize_by
 from orthosparse.randomness import derive
 from orthosparse.structures import largest_fitting
 
@@ -16,8 +19,8 @@ _log = logging.getLogger(__name__)
 def meet_floors(masks: Masks, floors: Counts, floor: str, seed: int, layers: Mapping[str, Layer]) -> Masks:
     """Return masks that have at least as many entries as `floors`, by the policy `floor` (a name in `counts.FLOORS`).
 
-    Units (entries or blocks) are added and removed at random, from a generator that depends on `seed` and the layer's
-    name.
+    Units (entries or blocks) are added and removed by their scores where masks have some, else at random, from a
+    generator that depends on `seed` and the layer's name.
 
     Raises:
         ValueError: the policy is to refuse, or all entries together are fewer than the floors; the message names the
@@ -45,15 +48,17 @@ def meet_floors(masks: Masks, floors: Counts, floor: str, seed: int, layers: Map
         _log.warning("below their floors, raised at the cost of the other layers: %s", ", ".join(below))
     else:
         raised = {name: max(count, floors[name]) for name, count in counts.items()}
-    moved = {name for name in counts if raised[name] != counts[name]}
-    return {
-        name: resize(mask, raised[name], block=layers[name].block, generator=derive(seed, name, "floor")).to(
-            mask.device
-        )
-        if name in moved
-        else mask
-        for name, mask in masks.items()
-    }
+    scores = masks.scores if isinstance(masks, ScoredMasks) else {}
+
+    def moved(name: str, mask: torch.Tensor) -> torch.Tensor:
+        if raised[name] == counts[name]:
+            return mask
+        own: dict[str, Any] = {"block": layers[name].block, "generator": derive(seed, name, "floor")}
+        if name in scores:
+            return resize_by(mask, raised[name], scores[name], **own).to(mask.device)
+        return resize(mask, raised[name], **own).to(mask.device)
+
+    return {name: moved(name, mask) for name, mask in masks.items()}
 
 
 def _raised(counts: Counts, floors: Counts, layers: Mapping[str, Layer]) -> Counts:

@@ -70,6 +70,34 @@ def resize(mask: torch.Tensor, count: int, *, block: int = 1, generator: torch.G
     return result
 
 
+def resize_by(
+    mask: torch.Tensor, count: int, scores: torch.Tensor, *, block: int = 1, generator: torch.Generator
+) -> torch.Tensor:
+    """Return a copy of `mask` on the CPU with exactly `count` ones: the largest scores added, or the smallest removed.
+
+    Of equal scores random ones. A mask of whole blocks gets and gives whole blocks, by their mean score.
+
+    Example:
+        >>> mask, scores = torch.tensor([True, True, False, False]), torch.tensor([1.0, 4.0, 3.0, 2.0])
+        >>> resize_by(mask, 3, scores, generator=torch.Generator())
+        tensor([ True,  True,  True, False])
+    """
+    number, rest = divmod(count, block**2)
+    if rest or not 0 <= count <= mask.numel():
+        raise ValueError(f"count: expected a multiple of {block**2} in [0, {mask.numel()}]; got {count}")
+    grid, means = grid_of(mask.cpu(), block), means_of(scores.detach().cpu(), block).flatten()
+    result = grid.flatten().clone()
+    ones = _ones(result)
+    pool = (~result if number > ones else result).nonzero().flatten()
+    pool = pool[torch.randperm(len(pool), generator=generator, device="cpu")]
+    best = pool[means[pool].argsort(descending=True, stable=True)]
+    if number > ones:
+        result[best[: number - ones]] = True
+    else:
+        result[best[number:]] = False
+    return tiled(result.view(grid.shape), block, mask.shape)
+
+
 def _write(flat: npt.NDArray[np.bool_], number: int, *, value: bool, generator: torch.Generator) -> None:
     """Set `number` entries that are not `value` yet to `value`, every choice equally likely."""
     candidates = _others(flat, value)

@@ -115,6 +115,22 @@ def test_the_report_says_how_much_of_a_saliency_mask_was_kept(distribution):
     assert "overlap" in str(report).splitlines()[0]
 
 
+def test_a_starved_layer_is_raised_where_its_scores_are_and_the_rich_give_their_least():
+    model = nn.Sequential(nn.Linear(30, 20, bias=False), nn.Linear(20, 20, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight.normal_(generator=seeded()).mul_(10)
+        model[1].weight.normal_(generator=seeded(1))
+        favoured = torch.randperm(20, generator=seeded(2))
+        model[1].weight[torch.arange(20), favoured] = 3.0  # one entry in each row and column, too small to be chosen
+    before = [layer.weight.detach().abs() for layer in model]
+    report = orthosparse.sparsify(model, 0.3, distribution="magnitude", align="mask", core=0.0, generator=seeded())
+    assert report.rows[1].note == "raised to its floor 20"
+    assert int(orthosparse.masks_of(model)["1"][torch.arange(20), favoured].sum()) == 20
+    given, masks = before[0] >= before[0].flatten().topk(report.rows[0].asked).values.min(), orthosparse.masks_of(model)
+    lost = before[0][given & ~masks["0"]]
+    assert lost.mean() < before[0][given & masks["0"]].mean()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
