@@ -35,7 +35,7 @@ from orthosparse.sharding import full_tensor
 from orthosparse.structures import ENTRIES
 
 # What every member of a family is handed; what else it takes is an option of its own.
-_FAMILY = {"model", "density", "masks", "layers", "batch", "loss", "gain", "bias_std", "generator", "floor"}
+_FAMILY = {"model", "density", "masks", "layers", "batch", "loss", "gain", "bias_std", "generator", "floor", "consume"}
 
 
 def sparsify(
@@ -109,19 +109,22 @@ def sparsify(
         own[1].pop("align", None)  # random places are nothing to align to
     least: Callable[..., int] = SCHEME_FLOORS.get(scheme, _no_floor)
     floors = {name: least(layer, **own[1]) for name, layer in layers.items()}
-    masks = meet_floors(given, floors, floor, seed, layers)
-    asked = counts_of(given)
+    masks = dict(meet_floors(given, floors, floor, seed, layers))
+    asked, scored = counts_of(given), given if isinstance(given, ScoredMasks) else None
+    del given  # each mask can be freed as soon as its layer has another one
     with _unchanged_on_error(model, layers):
-        values = {"gain": gain, "bias_std": bias_std, "generator": derive(seed, "scheme")}
+        values: dict[str, Any] = {"gain": gain, "bias_std": bias_std, "generator": derive(seed, "scheme")}
+        if "consume" in inspect.signature(fill).parameters:
+            values["consume"] = True
         masks = fill(model, masks, layers=layers, **values, **own[1])
-        masking.attach(model, masks, layers=layers)
+        masking.attach(model, masks, layers=layers, filled=True)
         masking.synchronize(model, group)
         notes = floor_notes(asked, counts_of(masks), floors)
-        shared: Mapping[str, float] = overlap(given, masks) if isinstance(given, ScoredMasks) else {}
+        shared: Mapping[str, float] = overlap(scored, masks) if scored else {}
         rows = [
             row_of(
                 layer,
-                full_tensor(layer.weight()),
+                full_tensor(layer.parameter()),  # zero off the mask
                 masks[name],
                 asked=asked[name],
                 overlap=shared.get(name),

@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+_AT_ONCE = 2**24  # entries of a mask that are inverted at once
+
 
 def is_sharded(tensor: Tensor | None) -> bool:
     """Whether `tensor` is a DTensor (asked without importing it, which costs more than the whole library)."""
@@ -46,7 +48,10 @@ def fill_off_(tensor: Tensor, mask: Tensor, value: float) -> None:
     """Set `tensor` to `value` where the whole `mask` is false."""
     part, kept = _part(tensor), _part(shard_like(mask, tensor))
     # .data: the values that a backward pass may still need do not change, so neither does their version.
-    part.data.masked_fill_(~kept.to(part.device), value)
+    values, kept = part.data, kept.to(part.device)
+    rows = max(1, _AT_ONCE // max(1, kept[:1].numel())) if kept.dim() else 1
+    for some, active in zip(values.split(rows), kept.split(rows), strict=True) if kept.dim() else [(values, kept)]:
+        some.masked_fill_(~active, value)
 
 
 def compute_device(tensor: Tensor) -> torch.device:

@@ -545,3 +545,32 @@ def test_rotations_needed_are_those_expected(shape, count):
 def test_bad_expectations_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("backend", ["auto", "python"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(30, 50), (50, 30), (40, 40)])
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_values_written_into_a_matrix_are_those_that_are_returned_without_one(backend, dtype, shape, by_rows):
+    options = {"dtype": dtype, "backend": backend, "start": "permuted"}
+    expected, active = givens.sample(shape, 300, generator=torch.Generator().manual_seed(3), **options)
+    out = torch.full(shape, 7.0, dtype=dtype) if by_rows else torch.full(shape[::-1], 7.0, dtype=dtype).T
+    values, mask = givens.sample(shape, 300, generator=torch.Generator().manual_seed(3), out=out, **options)
+    assert values.data_ptr() == out.data_ptr()
+    assert torch.equal(out, expected)
+    assert torch.equal(mask, active)
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        torch.empty(50, 30),
+        torch.empty(30, 100)[:, ::2],
+        torch.empty(30, 50, dtype=torch.bfloat16),
+        torch.empty(30, 50, dtype=torch.float32),
+    ],
+    ids=["shape", "strides", "half", "dtype"],
+)
+def test_a_matrix_that_cannot_hold_the_values_is_refused(out):
+    with pytest.raises(ValueError, match=r"out: expected a plain torch\.float64 matrix"):
+        givens.sample((30, 50), 300, out=out, dtype=torch.float64)

@@ -138,3 +138,15 @@ def test_another_parametrization_may_follow_the_mask(generator):
     with pytest.raises(ValueError, match="'0' has another parametrization after its mask"):
         masking.bake(model)
     assert masking.is_sparsified(model)
+
+
+def test_masks_that_a_scheme_gives_away_are_not_copied():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    masks = {"0": torch.eye(3, dtype=torch.bool), "1": torch.eye(3, dtype=torch.bool).T.flip(0)}
+    with torch.no_grad():
+        for name, mask in masks.items():
+            model[int(name)].weight.mul_(mask)
+    masking.attach(model, masks, filled=True)
+    held = masking.masked_layers(model)
+    assert held["0"].holder.mask.data_ptr() == masks["0"].data_ptr()
+    assert all(torch.equal(masking.masks_of(model)[name], mask) for name, mask in masks.items())

@@ -300,3 +300,25 @@ def test_a_tied_weight_is_filled_once_and_stays_tied(generator):
     eoi(model, {"a": mask_of((6, 6), 12)}, generator=generator)
     assert model["b"].weight is model["a"].weight
     assert is_isometry(model["b"].weight, tol=1e-6)
+
+
+def test_consumed_masks_make_room_for_the_new_ones_and_change_no_bit():
+    results = []
+    for consume in (False, True):
+        model = nn.Sequential(nn.Linear(8, 8), nn.Conv2d(4, 4, 3, groups=2), nn.Conv2d(4, 4, 3))
+        filled(model)
+        shapes = {name: layer.shape for name, layer in find_layers(model).items()}
+        drawn = torch.Generator().manual_seed(0)
+        masks = {name: draw(shape, 25, generator=drawn) for name, shape in shapes.items()}
+        given = dict(masks)
+        made = eoi(model, masks, generator=torch.Generator().manual_seed(1), consume=consume, bias_std=0.1)
+        assert (made is masks) == consume
+        assert consume or all(masks[name] is mask for name, mask in given.items())
+        results.append([*made.values(), *(parameter.detach() for parameter in model.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def filled(model):
+    with torch.no_grad():
+        for number, parameter in enumerate(model.parameters()):
+            parameter.normal_(generator=torch.Generator().manual_seed(number))

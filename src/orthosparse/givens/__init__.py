@@ -9,6 +9,7 @@ from orthosparse.givens.blocks import sample_blocks
 from orthosparse.givens.density import expected_density, expected_rotations
 from orthosparse.givens.sampling import (
     Law,
+    can_hold,
     counts_after,
     has_kernel,
     partial,
@@ -20,6 +21,7 @@ from orthosparse.givens.sampling import (
 
 __all__ = [
     "Law",
+    "can_hold",
     "counts_after",
     "expected_density",
     "expected_rotations",

@@ -3,12 +3,12 @@
 import warnings
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
-from orthosparse.checks import check_at_least, check_count, check_dtype
+from orthosparse.checks import check_at_least, check_count, check_dtype, describe
 from orthosparse.choices import BackendName, StartName, StopName
 from orthosparse.givens import kernel_backend, plan, python_backend
 from orthosparse.givens.task import ROTATIONS, Task, make_task
@@ -37,6 +37,7 @@ def sample(
     dtype: torch.dtype = torch.float64,
     threads: int = 1,
     backend: BackendName | str = "auto",
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return an orthogonal matrix with `count` active entries, and their mask.
 
@@ -56,6 +57,7 @@ def sample(
         threads: of the kernel; the bits do not depend on it.
         backend: "kernel", compiled; "python"; "auto", the kernel where it was built. Both give the same mask, and
             values equal to 1e-15.
+        out: a matrix that `can_hold` says can be written to; it is the one that is returned.
 
     Raises:
         TypeError, ValueError: an argument is not what is said above.
@@ -69,8 +71,29 @@ def sample(
     """
     task = make_task(shape, stop=stop, angle=angle, start=start, rows=rows)
     counts = [_check(shape, count)]
-    values, mask = _drawn(task, counts, generator=generator, dtype=dtype, threads=threads, backend=backend)
+    draws: dict[str, Any] = {"generator": generator, "dtype": dtype, "threads": threads, "backend": backend}
+    if out is None:
+        values, mask = _drawn(task, counts, **draws)
+    else:
+        if rows is not None or tuple(out.shape) != tuple(shape) or out.dtype != dtype or not can_hold(out):
+            raise ValueError(f"out: expected a plain {dtype} matrix of {shape} for all rows; got {describe(out)}")
+        # What lies by columns is the transpose, by rows, of the transposed matrix: the same draws.
+        by_rows = out.is_contiguous()
+        task = task if by_rows else task._replace(tall=not task.tall, last=shape[1])
+        values, mask = _drawn(task, counts, out=(out if by_rows else out.T)[None], **draws)
+        values, mask = (values, mask) if by_rows else (values.mT, mask.mT)
     return values[0], mask[0]
+
+
+def can_hold(matrix: Tensor) -> bool:
+    """Say whether `sample` can write its values into a matrix: float32 or float64 on the CPU, by rows or by columns.
+
+    Example:
+        >>> can_hold(torch.empty(3, 4)), can_hold(torch.empty(3, 4).T), can_hold(torch.empty(3, 4)[:, ::2])
+        (True, True, False)
+    """
+    real = matrix.device.type == "cpu" and matrix.dtype in (torch.float32, torch.float64)
+    return real and matrix.dim() == 2 and (matrix.is_contiguous() or matrix.T.is_contiguous())
 
 
 def sample_batch(
@@ -205,13 +228,20 @@ def has_kernel() -> bool:
 
 
 def _drawn(
-    task: Task, counts: list[int], *, generator: torch.Generator | None, dtype: torch.dtype, threads: int, backend: str
+    task: Task,
+    counts: list[int],
+    *,
+    generator: torch.Generator | None,
+    dtype: torch.dtype,
+    threads: int,
+    backend: str,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     check_dtype(dtype)
     threads = check_at_least(threads, 1, "threads")
     module, seed = _backend(backend), draw_seed(generator)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    values = torch.empty(len(counts), *task.shape, dtype=wide, device="cpu")
+    values = torch.empty(len(counts), *task.shape, dtype=wide, device="cpu") if out is None else out
     mask = torch.empty(len(counts), *task.shape, dtype=torch.bool, device="cpu")
     module.fill(task, counts, seed, values, mask, threads)
     return _cast(values, dtype), mask

@@ -1,8 +1,9 @@
 // The distance of a sparse matrix's Gram matrix from the identity, from its non-zeros.
 //
-// The smaller side has the lines, the larger one crosses them: G[j, k] sums v[i, j] v[i, k] over the crossings i. For a
-// line j and each of its entries, at the crossing i, all later entries of that crossing are added to row j of G. Rows of
-// G are made one by one, so that the whole of it is never in memory, and only those right of the diagonal.
+// The smaller side has the lines, the larger one crosses them: G[j, k] sums v[i, j] v[i, k] over the crossings i. Some
+// lines are taken at once: for each crossing that has an entry in one of them, all its later entries are added to that
+// row of G. So the whole of G is never in memory, nothing left of its diagonal is computed, and a crossing is read from
+// memory once for all those lines.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -21,17 +22,15 @@ using std::int32_t;
 using std::int64_t;
 using std::vector;
 
-// The non-zeros of a matrix by crossings, each with its lines in ascending order, and where those of a line are. All of
-// them are read once for each line that crosses them: they are kept small.
+constexpr int64_t AT_ONCE = 8;  // lines
+
+// The non-zeros of a matrix by crossings, each with its lines in ascending order.
 template <class Real, class Index>
 struct Entries {
     int64_t lines, crossings;
-    vector<int64_t> starts;       // of each crossing in line_of and value; one more at the end
+    vector<int64_t> starts;  // of each crossing; one more at the end
     vector<Index> line_of;
     vector<Real> value;
-    vector<int64_t> line_starts;  // of each line in place and crossing; one more at the end
-    vector<int64_t> place;        // of an entry in line_of and value
-    vector<int32_t> crossing;
 };
 
 vector<int64_t> running_sums(const vector<int64_t>& counts) {
@@ -71,44 +70,65 @@ bool gather(const Real* matrix, int64_t rows, int64_t cols, int64_t most, Entrie
     entries.lines = tall ? cols : rows;
     entries.crossings = tall ? rows : cols;
     entries.starts = running_sums(tall ? row_counts : col_counts);
-    entries.line_starts = running_sums(tall ? col_counts : row_counts);
     entries.line_of.resize(size);
+    if (tall) {
+        std::copy(found.begin(), found.begin() + size, entries.line_of.begin());
+        values.resize(size);
+        entries.value = std::move(values);
+        return true;
+    }
     entries.value.resize(size);
-    entries.place.resize(size);
-    entries.crossing.resize(size);
-    vector<int64_t> next = tall ? entries.line_starts : entries.starts;
+    vector<int64_t> next = entries.starts;
     int64_t k = 0;
     for (int64_t row = 0; row < rows; ++row)
         for (const int64_t end = k + row_counts[row]; k < end; ++k) {
-            const int64_t moved = next[found[k]]++;
-            const int64_t place = tall ? k : moved, in_line = tall ? moved : k;
-            entries.line_of[place] = static_cast<Index>(tall ? found[k] : row);
+            const int64_t place = next[found[k]]++;
+            entries.line_of[place] = static_cast<Index>(row);
             entries.value[place] = values[k];
-            entries.place[in_line] = place;
-            entries.crossing[in_line] = tall ? static_cast<int32_t>(row) : found[k];
         }
     return true;
 }
 
-// The squares of one line of G - I, those off the diagonal twice; `sums` is zero before and after.
+// The sums of some lines. They are taken in ascending order, so that each crossing is read from where it was left.
 template <class Real, class Index>
-double line_squares(const Entries<Real, Index>& entries, int64_t line, double scale, double* sums) {
-    const Index* line_of = entries.line_of.data();
-    const Real* value = entries.value.data();
-    for (int64_t k = entries.line_starts[line]; k < entries.line_starts[line + 1]; ++k) {
-        const int64_t first = entries.place[k], last = entries.starts[entries.crossing[k] + 1];
-        const double factor = value[first] * scale * scale;
-        for (int64_t e = first; e < last; ++e) sums[line_of[e]] += factor * value[e];
+class Lines {
+public:
+    Lines(const Entries<Real, Index>& entries, double scale)
+        : entries_(entries), scale_(scale), next_(entries.starts), sums_(AT_ONCE * entries.lines, 0.0) {}
+
+    // Write the squares of G - I in each of the lines, those off the diagonal twice.
+    void squares(int64_t first, int64_t last, double* squares) {
+        const Index* line_of = entries_.line_of.data();
+        const Real* value = entries_.value.data();
+        for (int64_t crossing = 0; crossing < entries_.crossings; ++crossing) {
+            int64_t entry = next_[crossing];
+            const int64_t end = entries_.starts[crossing + 1];
+            for (; entry < end && line_of[entry] < last; ++entry) {
+                if (line_of[entry] < first) continue;  // another thread had that line
+                double* sums = sums_.data() + (line_of[entry] - first) * entries_.lines;
+                const double factor = value[entry] * scale_ * scale_;
+                for (int64_t e = entry; e < end; ++e) sums[line_of[e]] += factor * value[e];
+            }
+            next_[crossing] = entry;
+        }
+        for (int64_t line = first; line < last; ++line)
+            squares[line] = finish(line, sums_.data() + (line - first) * entries_.lines);
     }
-    const double diagonal = sums[line] - 1.0;
-    double squares = 0.0;
-    for (int64_t other = line + 1; other < entries.lines; ++other) {
-        squares += sums[other] * sums[other];
-        sums[other] = 0.0;
+
+private:
+    double finish(int64_t line, double* sums) {
+        const double diagonal = sums[line] - 1.0;
+        double total = 0.0;
+        for (int64_t other = line + 1; other < entries_.lines; ++other) total += sums[other] * sums[other];
+        std::fill(sums + line, sums + entries_.lines, 0.0);
+        return diagonal * diagonal + 2.0 * total;
     }
-    sums[line] = 0.0;
-    return diagonal * diagonal + 2.0 * squares;
-}
+
+    const Entries<Real, Index>& entries_;
+    double scale_;
+    vector<int64_t> next_;
+    vector<double> sums_;
+};
 
 // Lines are shared between threads; their squares are added in one order, whatever the number of threads.
 template <class Real, class Index>
@@ -118,9 +138,9 @@ double squares_of(const Entries<Real, Index>& entries, double scale, int64_t thr
     std::exception_ptr failure;
     auto run = [&] {
         try {
-            vector<double> sums(entries.lines, 0.0);
-            for (int64_t line; (line = next++) < entries.lines;)
-                squares[line] = line_squares(entries, line, scale, sums.data());
+            Lines<Real, Index> lines(entries, scale);
+            for (int64_t first; (first = next.fetch_add(AT_ONCE)) < entries.lines;)
+                lines.squares(first, std::min(first + AT_ONCE, entries.lines), squares.data());
         } catch (...) {
             failure = std::current_exception();
             next = entries.lines;

@@ -69,7 +69,9 @@ def sparse_orthogonal_(
     asked: dict[str, Any] = {"density": density, "count": count, "floor": floor, "align": align, "core": core}
     if check_structure(structure) == ENTRIES:
         law = Law(stop=stop, angle=angle, start=start)
-        values, mask = _entry_matrix(shape, generator=generator, dtype=dtype, threads=threads, **asked, **law)
+        draws: dict[str, Any] = {"generator": generator, "dtype": dtype, "threads": threads, **law}
+        draws["out"] = weight.detach() if scale == 1 and givens.can_hold(weight) else None
+        values, mask = _entry_matrix(shape, **asked, **draws)
     elif structure == TWO_OF_FOUR:
         _check_defaults(stop=stop == "exact", angle=angle is None, start=start == "identity")
         _check_defaults(align=align is None, core=core is None)
@@ -78,7 +80,8 @@ def sparse_orthogonal_(
         if angle is not None:
             raise ValueError(f"angle: expected None, as rotations of blocks have no angle; got {angle!r}")
         values, mask = block_matrix(shape, structure, stop=stop, start=start, generator=generator, dtype=dtype, **asked)
-    write_(weight, values if scale == 1 else values.mul_(scale))
+    if values.data_ptr() != weight.data_ptr():
+        write_(weight, values if scale == 1 else values.mul_(scale))
     active: torch.Tensor = mask.to(weight.device)
     return active
 
@@ -191,22 +194,22 @@ def _entry_matrix(
     floor: str,
     align: torch.Tensor | None,
     core: float | None,
-    generator: torch.Generator | None,
-    dtype: torch.dtype,
-    threads: int,
-    **law: Unpack[Law],
+    **draws: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return an orthogonal matrix and its mask; a partial isometry where too few entries are asked for."""
+    """Return an orthogonal matrix and its mask; a partial isometry where too few entries are asked for.
+
+    `draws` are keywords of `givens.sample`; the matrix may be its `out`.
+    """
     least, size = min(shape), math.prod(shape)
     total = counts.resolve(density, count, least, size, floor=floor)
     inside, goal = counts.core_of(total, least, size, core), alignment.goal_of(align, total)
-    values, mask = givens.sample(shape, inside, generator=generator, dtype=dtype, threads=threads, **law)
+    values, mask = givens.sample(shape, inside, **draws)
     if goal is not None:
         values, mask = alignment.align(values, mask, goal)
     if total != inside:
         # max: the paper's stopping rules may overshoot.
         wanted = total if total < least else max(total, int(mask.sum()))
-        mask = masks.resize_towards(mask, wanted, goal, generator=derive(draw_seed(generator), "kept"))
+        mask = masks.resize_towards(mask, wanted, goal, generator=derive(draw_seed(draws["generator"]), "kept"))
         values = values * mask
     return values, mask
 

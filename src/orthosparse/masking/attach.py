@@ -36,6 +36,7 @@ def attach(
     *,
     layers: Mapping[str, Layer] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
+    filled: bool = False,
 ) -> None:
     """Put masks on tensors of `model`: weights off the mask become zero and stay zero under any optimizer.
 
@@ -46,6 +47,8 @@ def attach(
         masks: bool, by layer name, in the shape of the (whole) tensor; tensors that are not named stay dense.
         layers: where the names lead; by default every parameter of the model can be named.
         optimizer: one that has trained the model already; it forgets what it holds of the weights that leave.
+        filled: a scheme has made the masks for these weights: they are zero off them already, and the masks are given
+            away, not copied.
 
     Raises:
         TypeError: a mask that is not a bool tensor; the model is unchanged, as below.
@@ -65,8 +68,9 @@ def attach(
     check_attachable(model, masks, owners)
     for name, mask in masks.items():
         parameter = leaf(*owners[name][0])
-        holder = Mask(_laid_out(mask, parameter))
-        reset_entries(parameter, holder.mask, optimizer)
+        holder = Mask(_laid_out(mask, parameter, copy=not filled))
+        if not filled:
+            reset_entries(parameter, holder.mask, optimizer)
         for owner in owners[name]:
             move_fsdp_parameter(model, owner, (register_mask(*owner, holder).home, owner[1]))
 
@@ -198,8 +202,10 @@ def _places(name: str, module: Compact, mask: Tensor) -> Tensor:
         raise ValueError(f"masks: {name!r}: {error}") from None
 
 
-def _laid_out(mask: Tensor, parameter: Tensor) -> Tensor:
-    """A copy of `mask` where and how (channels last) the parameter is used."""
+def _laid_out(mask: Tensor, parameter: Tensor, *, copy: bool) -> Tensor:
+    """A copy of `mask` where and how (channels last) the parameter is used; itself if it need not be one."""
     if is_sharded(parameter):
-        return mask.to(compute_device(parameter), copy=True)
+        return mask.to(compute_device(parameter), copy=copy)
+    if not copy and mask.device == parameter.device and mask.stride() == parameter.stride():
+        return mask
     return torch.empty_like(parameter, dtype=torch.bool, requires_grad=False).copy_(mask)

@@ -44,6 +44,7 @@ def eoi(
     depthwise: str = "keep",
     strided: str = "tile",
     floor: str = "partial",
+    consume: bool = False,
 ) -> Masks:
     """Fill every matrix with a sparse orthogonal one that has as many entries as its mask, at places of its own.
 
@@ -71,6 +72,7 @@ def eoi(
             channel, which reads one pixel of s * s. A kernel smaller than its stride leaves pixels out either way.
         floor: a count too small for orthogonality gives a "partial" isometry, an "error", or a mask of the "minimal"
             size that works, larger than asked.
+        consume: put the new masks into `masks` itself, so that the memory of each given one can be used again.
 
     Example:
         >>> model = nn.Linear(8, 8)
@@ -90,18 +92,20 @@ def eoi(
     lookup(STRIDED, strided, "strided")
     floors = {name: sum(_floors(layer, strided)) for name, layer in layers.items() if name not in kept}
     _check_floors(floors, counts, floor)
-    result = dict(masks)
+    result = masks if consume else dict(masks)
     for name, layer in layers.items():
-        goal = masks[name] if aligned else None
+        fill_biases(layer, bias_std, seed)
         if name in kept:
-            zero_off_(layer.parameter(), masks[name])
-        elif layer.kind == "conv" and layer.structure == ENTRIES:
+            zero_off_(layer.parameter(), result[name])
+            continue
+        goal = result[name] if aligned else None
+        del result[name]
+        if layer.kind == "conv" and layer.structure == ENTRIES:
             where: dict[str, Any] = {"tap": tap if layer.groups == 1 else grouped_tap, "strided": strided, **centers}
             fill = _kernel if len(layer.shapes) == layer.groups else _kernels
             result[name] = fill(layer, counts[name], goal, seed, **where, **options)
         else:
             result[name] = _linear(layer, counts[name], goal, seed, **options)
-        fill_biases(layer, bias_std, seed)
     return result
 
 
@@ -204,7 +208,10 @@ def _linear(layer: Layer, count: int, goal: torch.Tensor | None, seed: int, **op
             draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(matrix)}
             draws["align"] = None if align is None else align.reshape(matrix.shape)
             drawn = init.sparse_orthogonal_(matrix, count=share, structure=layer.structure, **draws, **options)
-            active.copy_(drawn.reshape(active.shape))
+            if len(layer.shapes) == 1:
+                mask = (drawn.T if layer.transposed else drawn).reshape(layer.shape)
+            else:
+                active.copy_(drawn.reshape(active.shape))
             if layer.repeats > 1:
                 place.copy_(matrix.reshape(place.shape))
     return mask
