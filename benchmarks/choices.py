@@ -1,6 +1,6 @@
 """The evidence behind the how-to pages: which distribution, scheme, floor rule and depthwise rule, measured.
 
-python benchmarks/choices.py [spectra] [schemes] [floors] [floor_rules] [depthwise] [depthwise_trained]
+python benchmarks/choices.py [spectra] [schemes] [floors] [floor_rules] [depthwise] [depthwise_trained] [structures]
 
 Writes one Markdown table a topic, which the pages include. `spectra` reads the rows under results/; the others compute,
 on one thread and on scikit-learn's digits: about half an hour in all.
@@ -11,6 +11,7 @@ import argparse
 import json
 import platform
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
@@ -54,6 +55,30 @@ class Separable(nn.Sequential):
         ]
         head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)]
         super().__init__(nn.Conv2d(1, width, 3, padding=1, bias=False), *blocks, *head)
+
+
+class Residual(nn.Module):
+    """Adds to its input what two linear layers make of the normalized input, as a block of a transformer does."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.inner(x)
+
+
+def perceptron(depth: int, activation: type[nn.Module], width: int) -> nn.Module:
+    sides = [64, *[width] * (depth - 1), 10]
+    layers = [
+        part for out, into in zip(sides[1:], sides, strict=False) for part in (nn.Linear(into, out), activation())
+    ]
+    return nn.Sequential(nn.Flatten(), *layers[:-1])
+
+
+def residual(width: int) -> nn.Module:
+    blocks = [Residual(width) for _ in range(8)]
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), *blocks, nn.LayerNorm(width), nn.Linear(width, 10))
 
 
 def trained(model: nn.Module, seed: int, rate: float, epochs: int = 20) -> float:
@@ -208,6 +233,38 @@ def depthwise_trained(seeds: range) -> Table:
     return table
 
 
+def structures(seeds: range) -> Table:
+    """Starts of blocks of 16 at density 0.2, beside the dense network and a thin one of as many parameters."""
+    networks: dict[str, Callable[[int], nn.Module]] = {
+        "7 layers, relu": partial(perceptron, 7, nn.ReLU),
+        "30 layers, tanh": partial(perceptron, 30, nn.Tanh),
+        "8 residual blocks, layer norm": residual,
+    }
+    blocks = {scheme: {"scheme": scheme, "structure": "block:16"} for scheme in ("base", "scaled", "eoi")}
+    starts = {"dense": None, "thin dense": None, **blocks, "eoi, entries": {"scheme": "eoi"}}
+    table = [["network", "rate", *starts]]
+    for (name, make), rate in product(networks.items(), RATES):
+        cells = []
+        for start, how in starts.items():
+            width = round(128 * 0.2**0.5) if start == "thin dense" else 128
+            cells.append(accuracy(_structured(make, width, how, rate, seed) for seed in seeds))
+        table.append([name, str(rate), *cells])
+        print(table[-1], flush=True)
+    return table
+
+
+def _structured(
+    make: Callable[[int], nn.Module], width: int, how: dict[str, str] | None, rate: float, seed: int
+) -> float:
+    generator = torch.Generator().manual_seed(seed)
+    with fenced(seed):
+        model = make(width)
+    dense_init(model, generator=generator)
+    if how is not None:
+        orthosparse.sparsify(model, 0.2, distribution="uniform", generator=generator, **how)
+    return trained(model, seed, rate)
+
+
 TOPICS: dict[str, Callable[[range], Table]] = {
     "spectra": spectra,
     "schemes": schemes,
@@ -215,6 +272,7 @@ TOPICS: dict[str, Callable[[range], Table]] = {
     "floor_rules": floor_rules,
     "depthwise": depthwise,
     "depthwise_trained": depthwise_trained,
+    "structures": structures,
 }
 
 

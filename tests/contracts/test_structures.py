@@ -292,3 +292,32 @@ def test_the_default_device_and_dtype_do_not_matter_to_schemes(scheme, structure
         found = SCHEMES[scheme](nets[1], masks, layers=layers[1], generator=g, **options)
     assert all(torch.equal(mask, expected[name]) for name, mask in found.items())
     assert all(map(torch.equal, nets[0].parameters(), nets[1].parameters()))
+
+
+@pytest.mark.gpu
+@every_distribution
+def test_blocks_are_whole_and_counted_on_a_gpu_too(distribution):
+    net = model().cuda()
+    layers = layers_of(net)
+    own, inputs = OPTIONS.get(distribution, {}), tuple(tensor.cuda() for tensor in batch())
+    g = torch.Generator().manual_seed(0)
+    masks = DISTRIBUTIONS[distribution](net, 0.3, layers=layers, batch=inputs, generator=g, **own)
+    assert {mask.device.type for mask in masks.values()} == {"cuda"}
+    assert_whole(layers, masks)
+    if distribution != "dense_ends":
+        assert sum(counts_of(masks).values()) == count_of(0.3, sum(layer.numel for layer in layers.values()))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("structure", ["block:32", "2:4"])
+@schemes_of_blocks
+def test_the_device_changes_no_bit_of_a_start(scheme, structure):
+    nets = model(), model().cuda()
+    exclude = ["stem", "head"] if structure == "2:4" else []
+    for net in nets:
+        g = torch.Generator().manual_seed(0)
+        orthosparse.sparsify(
+            net, 0.5, scheme=scheme, structure=structure, exclude=exclude, generator=g, **OPTIONS.get(scheme, {})
+        )
+    for (name, here), there in zip(nets[0].state_dict().items(), nets[1].state_dict().values(), strict=True):
+        assert torch.equal(here, there.cpu()), name
