@@ -1,12 +1,12 @@
 """Time networks of 1000 layers: many perceptrons at once, one convolutional network, depth, memory, and their starts.
 
-python benchmarks/deep.py [--out rows.jsonl] [--parts start mlp cnn depth residual] [--device auto]
+python benchmarks/deep.py [--out rows.jsonl] [--parts start mlp cnn depth residual vgg] [--device auto]
 
 Every part prints its lines as they come, a JSON row each to --out. On one H200 the targets are: 45 perceptrons in 46 ms
 a step at most, a step of the convolutional network 1.6 times as fast as the graphed channels-last bf16 loop, time
-linear in the depth, and starts of all layers by EOI in 0.5 s (perceptron) and 2 s (convolutional). The last part times
-residual networks that train together against the graphed channels-last loop of one. On a CPU the sizes are small ones:
-only that everything runs can be seen there.
+linear in the depth, and starts of all layers by EOI in 0.5 s (perceptron) and 2 s (convolutional). The last parts time
+residual networks and VGG-16 that train in a stack against the graphed channels-last loop of one. On a CPU the sizes are
+small ones: only that everything runs can be seen there.
 """
 
 import argparse
@@ -25,15 +25,16 @@ from orthosparse import sparsify
 from orthosparse.lab.data import Augmentation, Dataset, Normalisation, Split
 from orthosparse.lab.provenance import provenance
 from orthosparse.lab.seeds import fenced
-from orthosparse.lab.training import Recipe, Run, assemble, launch, recipe_for
+from orthosparse.lab.training import Recipe, Run, State, assemble, launch, recipe_for
 from orthosparse.lab.training.assembly import started
 from orthosparse.lab.training.devices import arithmetic
-from orthosparse.lab.training.ensemble import Step, Ways, ensemble_of, start_of
-from orthosparse.lab.training.ensemble.starts import Start
+from orthosparse.lab.training.stacked.assembly import stack_of
+from orthosparse.lab.training.starts import Start, start_of
 from orthosparse.lab.training.stepper import Stepper
 
-PARTS = ("start", "mlp", "cnn", "depth", "residual")
-EPOCHS, BATCHES = 100, {"mlp1000": 422, "cnn1000": 352, "resnet32": 352}
+PARTS = ("start", "mlp", "cnn", "depth", "residual", "vgg")
+WHOLE = ("resnet32", "vgg16c")  # models of one size
+EPOCHS, BATCHES = 100, {"mlp1000": 422, "cnn1000": 352, "resnet32": 352, "vgg16c": 352}
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,21 @@ class Size:
     steps: int
     iterations: int
     residual: tuple[int, ...]
+    vgg: tuple[int, ...]
 
 
-GPU = Size((1, 15, 45, 63), (100, 300, 1000, 3000), {"mlp1000": 1000, "cnn1000": 1000}, 128, 128, 20, 1000, (1, 4, 20))
-CPU = Size((1, 4), (20, 40, 80), {"mlp1000": 40, "cnn1000": 12}, 16, 32, 3, 10, (1, 2))
+GPU = Size(
+    (1, 15, 45, 63),
+    (100, 300, 1000, 3000),
+    {"mlp1000": 1000, "cnn1000": 1000},
+    128,
+    128,
+    20,
+    1000,
+    (1, 4, 20),
+    (1, 4, 10),
+)
+CPU = Size((1, 4), (20, 40, 80), {"mlp1000": 40, "cnn1000": 12}, 16, 8, 3, 10, (1, 2), (1,))
 
 
 def made_up(model: str, size: Size, device: torch.device) -> Dataset:
@@ -71,10 +83,11 @@ def made_up(model: str, size: Size, device: torch.device) -> Dataset:
 
 def config_of(model: str, size: Size, depth: int | None = None, scheme: str = "eoi", **recipe: Any) -> Run:
     chosen: Recipe = replace(recipe_for(model), batch=size.batch, **recipe)
-    options = {} if model == "resnet32" else {"depth": depth or size.depth[model], "width": size.width}
+    options = {} if model in WHOLE else {"depth": depth or size.depth[model], "width": size.width}
     own = {"iterations": size.iterations} if scheme == "ai" else {}
     data = "mnist" if model == "mlp1000" else "cifar10"
-    return Run(model, data, chosen, None, options, 0.125, "erk", scheme, options=own, validation=False)
+    shape = {"model_options": options, "validation": False}
+    return Run(model, data, chosen, density=0.125, scheme=scheme, options=own, **shape)
 
 
 def milliseconds(step: Callable[[], None], size: Size, device: torch.device) -> float:
@@ -110,7 +123,7 @@ def fresh(device: torch.device) -> None:
 
 def start_for(config: Run, data: Dataset, device: torch.device) -> Start:
     """Return an EOI start whose inner layers repeat those of a shallow network: quick to make, and as good to time."""
-    if config.model == "resnet32":
+    if config.model in WHOLE:
         return start_of(config, 1, data, device, None)
     depth, head = config.model_options["depth"], 1 if config.model == "mlp1000" else 3
     small = start_of(replace(config, model_options={**config.model_options, "depth": 12}), 1, data, device, None)
@@ -132,38 +145,40 @@ def names_of(model: str, depth: int) -> list[str]:
     return [*(f"conv{index}" for index in range(1, depth - 2)), "fc"]
 
 
-def ensemble_step(config: Run, members: int, size: Size, device: torch.device, ways: Ways) -> dict[str, Any]:
-    """Return the time of a step of so many members, all from one start, and the memory at its peak."""
+def stack_step(
+    config: Run, members: int, size: Size, device: torch.device, *, fused: bool | None = None
+) -> dict[str, Any]:
+    """Return the time of a step of so many networks in a stack, all from one start, and the memory at its peak."""
     fresh(device)
+    fabric = launch(device=str(device), precision=config.recipe.precision)
     data = made_up(config.model, size, device)
     start = start_for(config, data, device)
-    ensemble, _ = ensemble_of([(config, seed) for seed in range(members)], [start] * members, data, device, ways)
-    ensemble.set_rate()
-    step, batches = Step(ensemble, ways), around(ensemble.feed)
-    with arithmetic(config.recipe.precision):
-        taken = milliseconds(lambda: step(*next(batches)), size, device)
-    return {"ms": taken, "peak_gb": gigabytes(device), "alive": int(ensemble.records.alive.sum())}
+    state = stack_of([(config, seed) for seed in range(members)], [start] * members, data, fabric, fused=fused)
+    return {**timed(state, size, device), "alive": int(state.records.alive.sum())}
 
 
 def loop_step(config: Run, size: Size, device: torch.device, *, graph: bool) -> dict[str, Any]:
-    """Return the time of a step of the loop for single runs, channels last, of the same weights without masks."""
+    """Return the time of a step of a single run, channels last, of the same weights without masks."""
     fresh(device)
     fabric = launch(device=str(device), precision=config.recipe.precision)
     data = made_up(config.model, size, device)
     found = start_for(config, data, device).state
     start = {name: tensor.to(device) for name, tensor in found.items() if not name.endswith("_mask")}
-    quick = replace(config, recipe=replace(config.recipe, dense_init="default", gain=1.0, bias_std=0.0))
-    state = assemble(quick, 1, fabric, data=data, channels_last=device.type == "cuda", saved=start).state
+    state = assemble(config, 1, fabric, data=data, channels_last=device.type == "cuda", saved=start)
+    return timed(state, size, device, graph=graph)
+
+
+def timed(state: State, size: Size, device: torch.device, *, graph: bool | None = None) -> dict[str, Any]:
+    """Return the time of a step, and the memory at its peak."""
     state.set_rate()
-    stepper, batches = Stepper(state, graph=graph, at_once=False), around(state.loader)
+    stepper, batches = Stepper(state, graph=graph), around(state.loader)
 
     def step() -> None:
-        state.step = 0  # its tally is as long as an epoch
-        state.tally.reset()
+        state.step = 0  # as many as are wanted, of one epoch
         stepper(*next(batches))
 
     fence = fenced(0, [device] if device.type == "cuda" else [])
-    with fence, arithmetic(config.recipe.precision):
+    with fence, arithmetic(state.recipe.precision):
         taken = milliseconds(step, size, device)
     return {"ms": taken, "peak_gb": gigabytes(device)}
 
@@ -195,7 +210,7 @@ def perceptrons(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
     for fused in (True, False) if device.type == "cuda" else (False,):
         for members in size.members:
             config = config_of("mlp1000", size)
-            row = ensemble_step(config, members, size, device, Ways(fused=fused))
+            row = stack_step(config, members, size, device, fused=fused)
             hours = row["ms"] * EPOCHS * BATCHES["mlp1000"] / 3.6e6
             yield {"part": "mlp", "members": members, "fused": fused, **row, "minutes": 60 * hours}
 
@@ -205,12 +220,11 @@ def convolutional(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
     config = config_of("cnn1000", size, precision="bf16")
     plain = loop_step(config, size, device, graph=cuda)
     yield {"part": "cnn", "way": "loop, channels last, bf16" + ", graph" * cuda, **plain, "faster": 1.0}
-    ways = {"gather": Ways("gather", fused=False), "native": Ways("native", fused=False)}
-    ways |= {"fused": Ways(fused=True)} if cuda else {}
+    kinds = {"native": False, "fused": True} if cuda else {"native": False}
     for precision in ("bf16", "tf32"):
-        for name, way in ways.items():
+        for name, fused in kinds.items():
             config = config_of("cnn1000", size, precision=precision)
-            row = ensemble_step(config, 1, size, device, way)
+            row = stack_step(config, 1, size, device, fused=fused)
             epoch = row["ms"] * BATCHES["cnn1000"] / 1e3
             yield {
                 "part": "cnn",
@@ -220,30 +234,48 @@ def convolutional(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
                 "epoch_s": epoch,
             }
     config = config_of("cnn1000", size, precision="bf16")
-    row = ensemble_step(config, 8, size, device, Ways())
+    row = stack_step(config, 8, size, device)
     yield {"part": "cnn", "way": "8 networks, bf16", **row, "faster": 8 * plain["ms"] / row["ms"]}
 
 
 def depths(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
-    for model, members, recompute in (("mlp1000", 6, False), ("cnn1000", 1, False), ("cnn1000", 1, True)):
+    for model, members in (("mlp1000", 6), ("cnn1000", 1)):
         for depth in size.depths:
             config = config_of(model, size, depth, precision="bf16" if model == "cnn1000" else "tf32")
-            row = ensemble_step(config, members, size, device, Ways(recompute=recompute))
-            about = {"part": "depth", "model": model, "members": members, "recompute": recompute, "depth": depth}
+            row = stack_step(config, members, size, device)
+            about = {"part": "depth", "model": model, "members": members, "depth": depth}
             yield {**about, **row, "us_per_layer": 1e3 * row["ms"] / depth}
 
 
 def residual(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
+    yield from normalised("residual", "resnet32", size.residual, size, device)
+
+
+def vgg(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
+    yield from normalised("vgg", "vgg16c", size.vgg, size, device)
+
+
+def normalised(
+    part: str, model: str, counts: tuple[int, ...], size: Size, device: torch.device
+) -> Iterator[dict[str, Any]]:
+    """Time networks with batch normalisation, in a stack and alone: a step, and a network and epoch."""
     cuda = device.type == "cuda"
     for precision in ("bf16", "tf32"):
-        config = config_of("resnet32", size, precision=precision)
+        config = config_of(model, size, precision=precision)
         plain = loop_step(config, size, device, graph=cuda)
-        about = {"part": "residual", "model": "resnet32", "precision": precision}
-        yield {**about, "way": "loop" + ", channels last, graph" * cuda, "members": 1, **plain, "faster": 1.0}
+        about = {"part": part, "model": model, "precision": precision}
+        yield {
+            **about,
+            "way": "loop" + ", channels last, graph" * cuda,
+            "members": 1,
+            **plain,
+            "faster": 1.0,
+            "epoch_s_each": plain["ms"] * BATCHES[model] / 1e3,
+        }
         for fused in (True, False) if cuda else (False,):
-            for members in size.residual if fused or not cuda else size.residual[:2]:
-                row = ensemble_step(config, members, size, device, Ways(fused=fused))
-                seconds = row["ms"] * BATCHES["resnet32"] / 1e3 / members
+            for members in counts if fused or not cuda else counts[:2]:
+                row = stack_step(config, members, size, device, fused=fused)
+                seconds = row["ms"] * BATCHES[model] / 1e3 / members
                 how = {"way": "our kernels" if fused else "torch's operations", "members": members}
                 faster = members * plain["ms"] / row["ms"]
                 yield {**about, **how, **row, "faster": faster, "epoch_s_each": seconds}
@@ -261,7 +293,7 @@ def main() -> None:
         torch.set_num_threads(1)  # more would wait for each other at this size
     about = provenance(device)
     print(f"{about['device']}, torch {torch.__version__}, batch {size.batch}, width {size.width}", flush=True)
-    for name, part in zip(PARTS, (starts, perceptrons, convolutional, depths, residual), strict=True):
+    for name, part in zip(PARTS, (starts, perceptrons, convolutional, depths, residual, vgg), strict=True):
         for row in part(size, device) if name in given.parts else ():
             shown = ((key, f"{value:.4g}" if isinstance(value, float) else value) for key, value in row.items())
             print("  ".join(f"{key} {value}" for key, value in shown), flush=True)

@@ -57,7 +57,7 @@ def test_the_description_says_what_the_recipe_was():
 
 def test_an_interrupted_training_goes_on_from_its_checkpoint_to_the_same_end(tmp_path):
     class Stop(Callback):
-        def on_step(self, state, verify):
+        def on_step(self, state):
             if state.steps_done == 30:  # in the second epoch of 21 steps
                 raise KeyboardInterrupt
 

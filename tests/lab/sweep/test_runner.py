@@ -345,7 +345,7 @@ from orthosparse.lab.sweep.engines import ENGINES
 from orthosparse.lab.sweep.perform import perform
 from orthosparse.lab.sweep.runner import run
 from orthosparse.lab.sweep.store import Store
-from orthosparse.lab.training.ensemble import run as running
+from orthosparse.lab.training import rows as running
 torch.set_num_threads(1)
 saving = running.Saving
 running.Saving = lambda folder, settings, every, seconds: saving(folder, settings, every=5, seconds=seconds)

@@ -31,7 +31,7 @@ class Report(Callback):
     def on_start(self, state):
         os.write(self.pipe, f"start {state.steps_done}\n".encode())
 
-    def on_step(self, state, verify):
+    def on_step(self, state):
         os.write(self.pipe, f"step {state.steps_done}\n".encode())
         if self.kill and self.kill[0] == "step" and state.steps_done == self.kill[1]:
             die()

@@ -15,11 +15,11 @@ class Pressing(Callback):
     def __init__(self, step=None, epoch=None, number=signal.SIGINT):
         self.step, self.epoch, self.number = step, epoch, number
 
-    def on_step(self, state, verify):
+    def on_step(self, state):
         if state.steps_done == self.step:
             os.kill(os.getpid(), self.number)
 
-    def on_epoch(self, state, metrics):
+    def on_epoch(self, state):
         if state.epoch == self.epoch:
             os.kill(os.getpid(), self.number)
 

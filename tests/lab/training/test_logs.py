@@ -13,7 +13,7 @@ def test_csv_holds_the_history(assembled, tmp_path):
     fit(state, [CsvLog(tmp_path, {})])
     with (tmp_path / "metrics.csv").open() as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
-    assert rows == state.history
+    assert rows == state.histories[0]
 
 
 def test_tensorboard_can_read_the_curves_back(assembled, tmp_path):
@@ -25,7 +25,7 @@ def test_tensorboard_can_read_the_curves_back(assembled, tmp_path):
     events.Reload()
     points = events.Scalars("validation_accuracy")
     assert [point.step for point in points] == [1, 2]
-    assert points[-1].value == pytest.approx(state.history[-1]["validation_accuracy"])
+    assert points[-1].value == pytest.approx(state.histories[0][-1]["validation_accuracy"])
 
 
 def test_wandb_is_given_settings_and_epochs_under_a_name_that_resuming_finds_again(assembled, tmp_path, monkeypatch):
@@ -45,5 +45,5 @@ def test_wandb_is_given_settings_and_epochs_under_a_name_that_resuming_finds_aga
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
     state = assembled()
     fit(state, [WandbLog(tmp_path, {"seed": 1})])
-    losses = [entry["loss"] for entry in state.history]
+    losses = [entry["loss"] for entry in state.histories[0]]
     assert calls == [(tmp_path.name, "allow", {"seed": 1}), (1, losses[0]), (2, losses[1]), "finished"]

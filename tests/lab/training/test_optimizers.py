@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from orthosparse.lab.training.optimizers import can_be_captured, make_optimizer
+from orthosparse.lab.training.optimizers import is_fused, make_optimizer
 from orthosparse.lab.training.recipe import Recipe
 
 RECIPE = Recipe(epochs=1, lr=0.1, weight_decay=0.01)
@@ -47,9 +47,21 @@ def test_decay_leaves_vectors_out_where_the_recipe_says_so(generator, name):
     assert [p.dim() for group in (matrices, vectors) for p in group["params"]] == [2, 1]
 
 
-def test_only_optimizers_with_a_rate_on_the_device_can_be_captured(generator):
+def test_only_optimizers_with_a_rate_on_the_device_is_fused(generator):
     captured = {
-        name: can_be_captured(make_optimizer(dataclasses.replace(RECIPE, optimizer=name), _parameters(generator)))
+        name: is_fused(make_optimizer(dataclasses.replace(RECIPE, optimizer=name), _parameters(generator)))
         for name in ("sgd", "adamw", "lamb")
     }
     assert captured == {"sgd": True, "adamw": True, "lamb": False}
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_a_fused_optimizer_that_is_told_of_an_infinity_changes_nothing(generator, name):
+    parameters = _parameters(generator)
+    optimizer = make_optimizer(dataclasses.replace(RECIPE, optimizer=name), parameters)
+    before = [p.detach().clone() for p in parameters]
+    for found, moved in ((1.0, False), (0.0, True)):
+        optimizer.found_inf = torch.tensor(found)
+        sum((p**2).sum() for p in parameters).backward()
+        optimizer.step()
+        assert any(not torch.equal(p, b) for p, b in zip(parameters, before, strict=True)) == moved

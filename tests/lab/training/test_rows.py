@@ -13,7 +13,7 @@ class _StopAt(Callback):
     def __init__(self, steps):
         self.steps = steps
 
-    def on_step(self, state, verify):
+    def on_step(self, state):
         if state.steps_done == self.steps:
             raise KeyboardInterrupt
 
@@ -145,10 +145,10 @@ def test_a_run_whose_checkpoints_are_all_damaged_never_starts_from_zero_unasked(
 
 def test_a_loss_that_is_not_finite_is_a_result_and_leaves_the_last_good_checkpoint(config, tmp_path):
     class Spoil(Callback):
-        def on_step(self, state, verify):
+        def on_step(self, state):
             if state.steps_done == 12:
                 with torch.no_grad():
-                    next(state.network.parameters()).fill_(torch.nan)
+                    next(state.networks.network.parameters()).fill_(torch.nan)
 
     row = train(config(), seed=1, out=tmp_path, checkpoint_steps=5, callbacks=[Spoil()])
     assert "training stopped at epoch 1, step 13" in row["warnings"]

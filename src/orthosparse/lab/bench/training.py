@@ -73,7 +73,7 @@ def _measure(
 
     def state(density: float, channels_last: bool) -> State:
         config = Run(model, "cifar10", recipe, density=density)
-        return assemble(config, 1, fabric, data=data, channels_last=channels_last).state
+        return assemble(config, 1, fabric, data=data, channels_last=channels_last)
 
     plain = state(1.0, False)
     steps = min(setting.steps or len(plain.loader), len(plain.loader))
@@ -129,13 +129,17 @@ def _plain(state: State, steps: int) -> Epoch:
     """Return an epoch as anybody would write it, on the same batches and in the same arithmetic."""
     recipe = state.recipe
     optimizer = torch.optim.SGD(
-        state.network.parameters(), lr=0.01, momentum=recipe.momentum, nesterov=True, weight_decay=recipe.weight_decay
+        state.networks.network.parameters(),
+        lr=0.01,
+        momentum=recipe.momentum,
+        nesterov=True,
+        weight_decay=recipe.weight_decay,
     )
 
     def epoch(number: int) -> None:
         for _, (images, labels) in zip(range(steps), state.loader.epoch(number), strict=False):
             optimizer.zero_grad()
-            loss = functional.cross_entropy(state.model(images), labels)
+            loss = functional.cross_entropy(state.networks.model(images), labels)
             state.fabric.backward(loss)  # Fabric has this do what `loss.backward()` does
             optimizer.step()
 
@@ -144,18 +148,16 @@ def _plain(state: State, steps: int) -> Epoch:
 
 def _ours(state: State, steps: int, *, compiled: bool = False) -> Epoch:
     """Return an epoch of the lab's loop: everything that `fit` does but the validation."""
-    stepper = Stepper(state, compiled=compiled)
-    # A small rate: what is timed must not diverge.
-    for group in state.optimizer.param_groups:
-        group["lr"].fill_(0.01)
+    if compiled:
+        state.networks.compile()
+    stepper = Stepper(state)
+    state.networks.set_rate(0.01)  # a small one: what is timed must not diverge
 
     def epoch(number: int) -> None:
         state.epoch, state.step = number, 0
-        state.tally.reset()
-        stepper.remember()
         for _, (images, labels) in zip(range(steps), state.loader.epoch(number), strict=False):
             stepper(images, labels)
-        stepper.verify()
+        state.values()
 
     return epoch
 

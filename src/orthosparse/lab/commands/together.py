@@ -16,7 +16,7 @@ RESUMES_WITH = ("--resume",)
 STORE = "results.sqlite"
 _SIZED = ("cnn1000", "mlp", "mlp1000")  # models that come in any depth and width
 _STARTS = ["erk/base", "erk/ai,iterations=1000", "erk/eoi", "dense"]
-_MODEL = "mlp1000, cnn1000, mlp, resnet32, resnet56 or resnet110."
+_MODEL = "mlp1000, cnn1000, mlp, resnet32, resnet56, resnet110 or vgg16c."
 _START = "dense, or DISTRIBUTION/SCHEME[,NAME=VALUE...] (dynamic=rigl or set: masks move); several times for several."
 _MOVES = ("dynamic", "every", "fraction", "until")  # values that are not the distribution's or the scheme's
 _OF_STARTS = {"distribution", "scheme", "options", *_MOVES}  # fields of a run that the starts say

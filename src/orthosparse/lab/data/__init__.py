@@ -17,9 +17,21 @@ from orthosparse.lab.data.digits import digits
 from orthosparse.lab.data.folders import imagenet, tiny_imagenet
 from orthosparse.lab.data.idx import fashion_mnist, mnist
 from orthosparse.lab.data.loader import Loader
+from orthosparse.lab.data.stacked import StackedLoader
 from orthosparse.registry import lookup
 
-__all__ = ["DATA", "Augmentation", "Dataset", "Files", "Loader", "Normalisation", "Plan", "Split", "load"]
+__all__ = [
+    "DATA",
+    "Augmentation",
+    "Dataset",
+    "Files",
+    "Loader",
+    "Normalisation",
+    "Plan",
+    "Split",
+    "StackedLoader",
+    "load",
+]
 
 DATA: dict[str, Callable[..., Dataset]] = {
     "cifar10": cifar10,

@@ -71,10 +71,11 @@ class InitRuntime(Experiment):
         if self.scheme == "ai":
             options.setdefault("device", fabric.device)
         begin = now(fabric.device)
-        dense = assemble(replace(config, density=1.0), seed, fabric, root=root).state
+        dense = assemble(replace(config, density=1.0), seed, fabric, root=root)
         assembled = now(fabric.device)
+        network = dense.networks.network  # type: ignore[attr-defined]
         orthosparse.sparsify(
-            dense.network,
+            network,
             self.density,
             distribution=self.distribution,
             scheme=self.scheme,
@@ -85,8 +86,9 @@ class InitRuntime(Experiment):
             **options,
         )
         sparse = now(fabric.device)
-        start = dense.network.state_dict()
-        state = assemble(config, seed, fabric, root=root, saved=start).state  # an optimizer that knows the masks
+        state = assemble(
+            config, seed, fabric, root=root, saved=network.state_dict()
+        )  # an optimizer that knows the masks
         ready = now(fabric.device)
         fit(state)
         return {

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from orthosparse.lab.experiments._experiment import Experiment, Progress
 from orthosparse.lab.experiments._fields import changed_fields, plain_fields, words_of
 from orthosparse.lab.training.recipe import RECIPES, Recipe
-from orthosparse.lab.training.run import Run, recipe_for
+from orthosparse.lab.training.run import Run, recipe_for, stack_key, why_not_stacked
 
 # Seconds of one step of 128 images on a fast GPU, and training images: rough, for the estimate alone.
 _STEP = {"mlp": 0.001, "mlp1000": 0.03, "cnn1000": 0.2, "resnet32": 0.004, "resnet56": 0.007, "resnet110": 0.013}
@@ -120,11 +120,9 @@ def group_of(experiment: Experiment) -> str | None:
         >>> group_of(sparse) == group_of(dense), group_of(Training("efficientnet_b0", "cifar10"))
         (True, None)
     """
-    from orthosparse.lab.training.ensemble.alike import shape_of, why_not
-
     if not isinstance(experiment, Training):
         return None
-    return shape_of(experiment) if why_not(experiment) is None else None
+    return stack_key(experiment) if why_not_stacked(experiment) is None else None
 
 
 def run_together(trainings: Sequence[tuple[Training, int]], **options: Any) -> list[dict[str, Any] | Exception]:
@@ -135,7 +133,7 @@ def run_together(trainings: Sequence[tuple[Training, int]], **options: Any) -> l
     Args:
         options: as of `Training.run`; `out` is one folder for all of them.
     """
-    from orthosparse.lab.training.ensemble.run import train_many
+    from orthosparse.lab.training.rows import train_many
 
     return train_many(trainings, **{"resume": options.get("out") is not None, **options})
 

@@ -10,9 +10,8 @@ _HOMES = {
     "DYNAMICS": "run",
     "LOGS": "logs",
     "RECIPES": "recipe",
-    "Assembled": "assembly",
     "Callback": "callbacks",
-    "NonFiniteError": "nonfinite",
+    "NonFiniteError": "state",
     "Progress": "progress",
     "Recipe": "recipe",
     "Run": "run",
@@ -23,7 +22,7 @@ _HOMES = {
     "learning_rate": "recipe",
     "recipe_for": "run",
     "train": "rows",
-    "train_many": "ensemble.run",
+    "train_many": "rows",
 }
 __all__ = list(_HOMES)
 

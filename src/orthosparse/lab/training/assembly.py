@@ -1,11 +1,9 @@
 """Puts a run together: data, network, masks, optimizer, each from its own generator."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 import orthosparse
@@ -14,43 +12,33 @@ from orthosparse.lab.data import Dataset, Loader, Split, load
 from orthosparse.lab.models import build, dense_init
 from orthosparse.lab.paper_options import resolved
 from orthosparse.lab.seeds import Generators, generators
-from orthosparse.lab.training.optimizers import make_optimizer
 from orthosparse.lab.training.run import DYNAMICS, Run
 from orthosparse.lab.training.scoring import scored_on
+from orthosparse.lab.training.single import Single
 from orthosparse.lab.training.state import State
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 _EVAL_BATCH = 500  # samples at a time when evaluating; it changes no result
 
 
-@dataclass(frozen=True)
-class Assembled:
-    """A run that is ready to start.
-
-    Attributes:
-        test: the loader of the test split.
-        parameters: how many the network has, masked ones included.
-    """
-
-    state: State
-    test: Loader
-    parameters: int
-
-
 def assemble(
-    config: Run,
+    run: Run,
     seed: int,
-    fabric: Fabric,
+    fabric: "Fabric",
     *,
     root: Path | str | None = None,
     data: Dataset | None = None,
     channels_last: bool = False,
     saved: dict[str, Any] | None = None,
-) -> Assembled:
-    """Return the run of a configuration and a seed on the devices of `fabric`.
+) -> State:
+    """Return the run of a description and a seed on the devices of `fabric`, before its first step.
 
     Args:
         data: the set, where it is read already.
-        saved: the model's state dict of a checkpoint: its masks are put on instead of being made again.
+        channels_last: the layout of images and kernels.
+        saved: the network's state dict of a checkpoint: its weights and masks are taken, and no start is drawn.
 
     Raises:
         ValueError: data and model do not fit, or a bad setting.
@@ -58,74 +46,69 @@ def assemble(
     """
     rng = generators(seed)
     if data is None:
-        data = load(config.data, root, device=fabric.device, validation=config.validation)
+        data = load(run.data, root, device=fabric.device, validation=run.validation)
     if saved is None:
-        network = started(config, seed, data, fabric.device)
+        network = started(run, seed, data, fabric.device)
     else:
-        network = _dense(config, data, rng).to(fabric.device)
+        dtype = torch.float64 if run.recipe.precision == "fp64" else torch.float32
+        network = _built(run, data, rng).to(fabric.device, dtype)
         load_sparse(network, saved)
-    loader = shuffled(config, data, rng, fabric.device, rank=fabric.global_rank, world=fabric.world_size)
+    loader = shuffled(run, data, rng, fabric.device, rank=fabric.global_rank, world=fabric.world_size)
     parameters = sum(p.numel() for p in network.parameters())
-    network = _for_many_ranks(network, fabric)
+    if fabric.world_size > 1 and fabric.device.type == "cuda":
+        # Batch normalisation sees the whole batch where GPUs share it; torch has no such layer for CPUs.
+        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
     layout = torch.channels_last if channels_last else torch.contiguous_format
-    network = network.to(memory_format=layout)  # type: ignore[call-overload]
-    model = fabric.setup_module(network)
-    optimizer = make_optimizer(
-        config.recipe, network.parameters(), sharded=any(hasattr(p, "device_mesh") for p in network.parameters())
-    )
-    state = State(
+    single = Single(network.to(memory_format=layout), fabric, run.recipe, layout, parameters)  # type: ignore[call-overload]
+    single.rewirer = _rewirer(run, single, len(loader), rng)
+    return State(
         fabric=fabric,
-        recipe=config.recipe,
-        model=model,
-        network=network,
-        optimizer=optimizer,
+        recipe=run.recipe,
+        networks=single,
         loader=loader,
+        test=evaluated(data.test, fabric),
+        validation=None if data.validation is None else evaluated(data.validation, fabric),
         classes=data.classes,
         seed=rng.dropout.initial_seed(),
-        validation=_still(data.validation, fabric) if data.validation is not None else None,
-        rewirer=_rewirer(config, network, optimizer, len(loader), rng),
-        layout=layout,
     )
-    return Assembled(state, _still(data.test, fabric), parameters)
 
 
 def started(
-    config: Run, seed: int, data: Dataset, device: torch.device, *, descent: torch.device | None = None
+    run: Run, seed: int, data: Dataset, device: torch.device, *, descent: torch.device | None = None
 ) -> nn.Module:
-    """Return the network of a configuration and a seed before its first step, its masks attached.
+    """Return the network of a description and a seed before its first step, its masks attached.
 
     Args:
         descent: where AI descends; by default on `device`.
     """
     rng = generators(seed)
-    network = _dense(config, data, rng).to(device)
-    if config.density < 1:
-        _sparsify(network, config, data, rng, device, device if descent is None else descent)
-    return network
-
-
-def _dense(config: Run, data: Dataset, rng: Generators) -> nn.Module:
-    network = build(
-        config.model,
-        classes=data.classes,
-        in_shape=data.in_shape,
-        activation=config.activation,
-        generator=rng.init,
-        **config.model_options,
-    )
-    recipe = config.recipe
+    network, recipe = _built(run, data, rng), run.recipe
     if recipe.dense_init != "default":
         dense_init(network, recipe.dense_init, gain=recipe.gain, bias_std=recipe.bias_std, generator=rng.init)
+    network = network.to(device)
+    if run.density < 1:
+        _sparsify(network, run, data, rng, device, device if descent is None else descent)
     return network
+
+
+def _built(run: Run, data: Dataset, rng: Generators) -> nn.Module:
+    return build(
+        run.model,
+        classes=data.classes,
+        in_shape=data.in_shape,
+        activation=run.activation,
+        generator=rng.init,
+        **run.model_options,
+    )
 
 
 def shuffled(
-    config: Run, data: Dataset, rng: Generators, device: torch.device, *, rank: int = 0, world: int = 1
+    run: Run, data: Dataset, rng: Generators, device: torch.device, *, rank: int = 0, world: int = 1
 ) -> Loader:
     """Return the loader of the training samples."""
     return Loader(
         data.train,
-        batch=config.recipe.batch,
+        batch=run.recipe.batch,
         recipe=data.augmentation,
         seed=rng.data.initial_seed(),
         augment_seed=rng.augment.initial_seed(),
@@ -135,7 +118,7 @@ def shuffled(
     )
 
 
-def _still(split: Split, fabric: Fabric) -> Loader:
+def evaluated(split: Split, fabric: "Fabric") -> Loader:
     """Return a loader that neither shuffles nor augments."""
     world = fabric.world_size
     batch = max(_EVAL_BATCH // world, 1) * world
@@ -144,53 +127,44 @@ def _still(split: Split, fabric: Fabric) -> Loader:
 
 def _sparsify(
     network: nn.Module,
-    config: Run,
+    run: Run,
     data: Dataset,
     rng: Generators,
     device: torch.device,
     descent: torch.device,
 ) -> None:
     # Scores see whole batches on every rank, so that the masks do not depend on how many ranks there are.
-    whole = shuffled(config, data, rng, device)
-    options = resolved(config.distribution, config.scheme, config.options)
-    if config.scheme == "ai":
+    whole = shuffled(run, data, rng, device)
+    options = resolved(run.distribution, run.scheme, run.options)
+    if run.scheme == "ai":
         options.setdefault("device", descent)  # its descent is long: thousands of products for every layer
     orthosparse.sparsify(
         network,
-        config.density,
-        distribution=config.distribution,
-        scheme=config.scheme,
-        **scored_on(config, whole),
-        exclude=config.exclude,
-        gain=config.recipe.gain,
-        bias_std=config.recipe.bias_std,
-        floor=config.floor,
+        run.density,
+        distribution=run.distribution,
+        scheme=run.scheme,
+        **scored_on(run, whole),
+        exclude=run.exclude,
+        gain=run.recipe.gain,
+        bias_std=run.recipe.bias_std,
+        floor=run.floor,
         generator=rng.mask,
         **options,
     )
 
 
-def _rewirer(
-    config: Run, network: nn.Module, optimizer: torch.optim.Optimizer, steps: int, rng: Generators
-) -> Rewirer | None:
-    if config.dynamic is None:
+def _rewirer(run: Run, single: Single, steps: int, rng: Generators) -> Rewirer | None:
+    if run.dynamic is None:
         return None
-    method = dict(DYNAMICS[config.dynamic])
-    if config.until is not None:
-        method["until"] = config.until
+    method = dict(DYNAMICS[run.dynamic])
+    if run.until is not None:
+        method["until"] = run.until
     return Rewirer(
-        network,
-        optimizer,
-        every=config.every,
-        fraction=config.fraction,
-        steps=config.recipe.epochs * steps,
+        single.network,
+        single.optimizer,
+        every=run.every,
+        fraction=run.fraction,
+        steps=run.recipe.epochs * steps,
         generator=rng.rewire,
         **method,
     )
-
-
-def _for_many_ranks(network: nn.Module, fabric: Fabric) -> nn.Module:
-    """Let batch normalisation see the whole batch where several GPUs share it (torch has no such layer for CPUs)."""
-    if fabric.world_size > 1 and fabric.device.type == "cuda":
-        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    return network

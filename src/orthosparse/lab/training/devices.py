@@ -5,19 +5,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.precision import DoublePrecision
-from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import nn
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 STRATEGIES = ("auto", "ddp", "fsdp")
 _FABRIC_PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed"}
 
 
-def launch(*, device: str = "auto", devices: int = 1, strategy: str = "auto", precision: str = "tf32") -> Fabric:
+def launch(*, device: str = "auto", devices: int = 1, strategy: str = "auto", precision: str = "tf32") -> "Fabric":
     """Return Fabric, launched: on this process alone, on `devices` processes, or on those torchrun has started.
 
     Under ``torchrun`` and ``fabric run`` the number of processes is theirs and `devices` is not read.
@@ -25,6 +25,8 @@ def launch(*, device: str = "auto", devices: int = 1, strategy: str = "auto", pr
     Raises:
         ValueError: an unknown device or strategy, or a GPU where there is none.
     """
+    from lightning_fabric import Fabric  # slow to import: not for those who only read about runs
+
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy: expected one of {', '.join(STRATEGIES)}; got {strategy!r}")
     kind, chosen = _device(device, devices)
@@ -79,20 +81,25 @@ def _device(device: str, devices: int) -> tuple[str, int | list[int]]:
     return kind, [int(index)] if index else devices
 
 
-class _Double(DoublePrecision):
-    """Float64 throughout: Fabric's own would hand on what a network gives in float32."""
-
-    def convert_output(self, data: Any) -> Any:
-        return data
-
-
 def _precision(precision: str) -> dict[str, Any]:
     """Return Fabric's arguments."""
-    return {"plugins": [_Double()]} if precision == "fp64" else {"precision": _FABRIC_PRECISION[precision]}
+    if precision != "fp64":
+        return {"precision": _FABRIC_PRECISION[precision]}
+    from lightning_fabric.plugins.precision import DoublePrecision
+
+    class Double(DoublePrecision):
+        """Float64 throughout: Fabric's own would hand on what a network gives in float32."""
+
+        def convert_output(self, data: Any) -> Any:
+            return data
+
+    return {"plugins": [Double()]}
 
 
 def _strategy(strategy: str, processes: int) -> Any:
     if strategy == "fsdp":
+        from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+
         return ModelParallelStrategy(parallelize_fn=_shard, data_parallel_size=processes, tensor_parallel_size=1)
     return "ddp" if strategy == "ddp" or processes > 1 else "auto"
 

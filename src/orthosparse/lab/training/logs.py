@@ -19,13 +19,13 @@ class CsvLog(Callback):
         del settings  # the result row has them
         self.path = folder / "metrics.csv"
 
-    def on_epoch(self, state: State, metrics: dict[str, float]) -> None:
+    def on_epoch(self, state: State) -> None:
         """Write all rows anew: a run that was resumed behind its log leaves no row twice."""
         if state.fabric.is_global_zero:
             text = io.StringIO()
-            writer = csv.DictWriter(text, list(metrics), lineterminator="\n")
+            writer = csv.DictWriter(text, list(state.histories[0][-1]), lineterminator="\n")
             writer.writeheader()
-            writer.writerows(state.history)
+            writer.writerows(state.histories[0])
             write_atomically(self.path, text.getvalue().encode())
 
 
@@ -47,9 +47,9 @@ class TensorBoardLog(Callback):
         if state.fabric.is_global_zero:
             self._writer = self._make(str(self._folder), purge_step=state.epoch + 1)
 
-    def on_epoch(self, state: State, metrics: dict[str, float]) -> None:
+    def on_epoch(self, state: State) -> None:
         """Add a point to every curve."""
-        del state  # the metrics say it all
+        metrics = state.histories[0][-1]
         if self._writer is not None:
             for name, value in metrics.items():
                 self._writer.add_scalar(name, value, int(metrics["epoch"]))
@@ -80,9 +80,9 @@ class WandbLog(Callback):
                 project="orthosparse", id=identity, resume="allow", dir=str(self._folder), config=self._settings
             )
 
-    def on_epoch(self, state: State, metrics: dict[str, float]) -> None:
+    def on_epoch(self, state: State) -> None:
         """Send an epoch."""
-        del state  # the metrics say it all
+        metrics = state.histories[0][-1]
         if self._run is not None:
             self._run.log(metrics, step=int(metrics["epoch"]))
 

@@ -1,87 +1,95 @@
-"""The training loop."""
+"""The training loop, for one network or for many."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
 from time import perf_counter
 
 import torch
-from torch import Tensor
 
 from orthosparse.lab.seeds import fenced
 from orthosparse.lab.threads import threads_for
 from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.evaluate import evaluate
+from orthosparse.lab.training.nonfinite import find_errors
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.stepper import Stepper
 
 
 def fit(
-    state: State,
-    callbacks: Sequence[Callback] = (),
-    *,
-    graph: bool | None = None,
-    compiled: bool = False,
-    deterministic: bool = False,
+    state: State, callbacks: Sequence[Callback] = (), *, graph: bool | None = None, deterministic: bool = False
 ) -> None:
-    """Train from where `state` stands to the recipe's last epoch.
+    """Train from where `state` stands to the recipe's last epoch, or until no network is alive.
+
+    A network whose loss or gradient is not finite stops where it is; `state.errors` then says why.
 
     Args:
-        graph, compiled: see `Stepper`.
+        graph: see `Stepper`.
         deterministic: see `arithmetic`.
-
-    Raises:
-        NonFiniteError: a loss or a gradient was not finite; it says where.
     """
-    device, precision = state.fabric.device, state.recipe.precision
+    device, networks = state.fabric.device, state.networks
     fence = fenced(state.seed, [device] if device.type == "cuda" else [])
-    weights = sum(parameter.numel() for parameter in state.network.parameters())
+    weights = networks.count * networks.parameters
     threads = threads_for(weights, state.recipe.batch) if device.type == "cpu" else nullcontext()
-    with fence, threads, arithmetic(precision, deterministic=deterministic):
-        stepper = Stepper(state, graph=graph, compiled=compiled)
-        state.model.train()
+    with fence, threads, arithmetic(state.recipe.precision, deterministic=deterministic):
+        stepper = Stepper(state, graph=graph)
+        networks.train()
         for callback in callbacks:
             callback.on_start(state)
         try:
-            while state.epoch < state.recipe.epochs:
+            while state.epoch < state.recipe.epochs and state.is_alive():
                 _epoch(state, stepper, callbacks)
         finally:
             for callback in callbacks:
                 callback.on_end(state)
-            if compiled:
-                torch.compiler.reset()  # torch compiles eight networks with masks, and runs any more as they are
 
 
 def _epoch(state: State, stepper: Stepper, callbacks: Sequence[Callback]) -> None:
     rate = state.set_rate()
-    stepper.remember()
     for callback in callbacks:
         callback.on_epoch_start(state)
+    is_free_to_look = state.fabric.device.type == "cpu"  # a GPU would have to be waited for
     clock = perf_counter()
     for images, labels in state.loader.epoch(state.epoch, state.step):
         stepper(images, labels)
         now = perf_counter()
         state.seconds, clock = state.seconds + now - clock, now
+        if is_free_to_look and not state.is_alive():
+            break
         for callback in callbacks:
-            callback.on_step(state, stepper.verify)
-    metrics = {"epoch": state.epoch + 1, "lr": rate, **_summary(state, stepper.verify())}
-    if state.validation is not None:
-        measured = evaluate(state, state.validation)
-        metrics |= {f"validation_{name}": value for name, value in measured.items()}
+            callback.on_step(state)
+        clock = perf_counter()
+    metrics = _metrics(state, rate) if state.is_alive() else []
     state.seconds += perf_counter() - clock
-    metrics["seconds"] = state.seconds
-    state.history.append(metrics)
-    state.epoch, state.step = state.epoch + 1, 0
-    state.tally.reset()
-    for callback in callbacks:
-        callback.on_epoch(state, metrics)
+    find_errors(state)
+    for place, own in enumerate(metrics):
+        if place not in state.errors:
+            state.histories[place].append({**own, "seconds": state.seconds})
+    if metrics:
+        state.epoch, state.step = state.epoch + 1, 0
+        for callback in callbacks:
+            callback.on_epoch(state)
 
 
-def _summary(state: State, values: Tensor) -> dict[str, float]:
+def _metrics(state: State, rate: float) -> list[dict[str, float]]:
+    """Return what an epoch gave, for each network."""
+    metrics = [{"epoch": state.epoch + 1, "lr": rate, **summary} for summary in _summaries(state)]
+    if state.validation is not None:
+        for own, measured in zip(metrics, evaluate(state, state.validation), strict=True):
+            own |= {f"validation_{name}": value for name, value in measured.items()}
+    if state.tests_epochs:
+        for own, measured in zip(metrics, evaluate(state, state.test), strict=True):
+            own["test_accuracy"] = measured["accuracy"]
+    return metrics
+
+
+def _summaries(state: State) -> list[dict[str, float]]:
     counts = torch.tensor([state.loader.count(step) for step in range(state.step)], dtype=torch.float64)
-    losses, norms, right = values.double()
-    return {
-        "loss": float((losses * counts).sum() / counts.sum()),
-        "accuracy": float(right.sum() / counts.sum()),
-        "gradient_norm": float(norms.mean()),
-    }
+    losses, norms, right = state.values().double()
+    figures = zip(
+        ((losses * counts[:, None]).sum(0) / counts.sum()).tolist(),
+        (right.sum(0) / counts.sum()).tolist(),
+        norms.mean(0).tolist(),
+        strict=True,
+    )
+    return [{"loss": loss, "accuracy": accuracy, "gradient_norm": norm} for loss, accuracy, norm in figures]

@@ -8,59 +8,54 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orthosparse.lab.training.state import State
-from orthosparse.lab.training.step import gradients
+from orthosparse.lab.training.state import NonFiniteError, State
+from orthosparse.lab.training.step import gradients, seed_step, targets
 from orthosparse.parametrized import plain_modules, plain_name
 
 
-class NonFiniteError(ArithmeticError):
-    """Training met a loss or a gradient that is not finite.
-
-    Attributes:
-        epoch, step: where, counted from 0; the step within the epoch.
-        layer: the parameter whose gradient was the first not to be finite, in the order of the backward pass; None
-            where all were finite.
-    """
-
-    def __init__(self, message: str, *, epoch: int, step: int, layer: str | None) -> None:
-        super().__init__(message)
-        self.epoch, self.step, self.layer = epoch, step, layer
+def find_errors(state: State) -> None:
+    """Find out why networks have stopped, for those of which it is not known yet."""
+    stopped = state.records.stopped.tolist()
+    for place, step in enumerate(stopped):
+        if step >= 0 and place not in state.errors:
+            state.errors[place] = _error_of(state, place, *divmod(step, len(state.loader)))
 
 
-def first_bad(values: Tensor) -> int | None:
-    """Return the first step of a tally [3, steps] whose loss or gradient norm is not finite, or None.
-
-    Example:
-        >>> first_bad(torch.tensor([[1.0, 2.0, 2.0], [1.0, torch.inf, 1.0], [0.0, 0.0, 0.0]]))
-        1
-    """
-    bad = ~torch.isfinite(values[:2]).all(0)
-    return int(bad.nonzero()[0]) if bad.any() else None
+def _error_of(state: State, place: int, epoch: int, step: int) -> NonFiniteError:
+    """Return what the network was seen to do at the step at which it stopped: its weights are those before that."""
+    alone = state.networks.alone(state, place)
+    position = alone.epoch, alone.step
+    alone.epoch, alone.step = epoch, step
+    seed_step(alone)
+    images, labels = targets(alone, *next(iter(alone.loader.epoch(epoch, step))))
+    error = diagnose(alone, images, labels, alone.loader.count(step))
+    alone.epoch, alone.step = position
+    return error
 
 
 def diagnose(state: State, images: Tensor, labels: Tensor, count: int) -> NonFiniteError:
     """Compute the gradients of a step again, watching every layer, and return the error that says what was seen.
 
-    The weights must be those from before the step; they are not changed.
+    The state has a single network; its weights are not changed.
     """
-    state.tally.reset()
-    with _watching(state.network) as seen:
-        gradients(state, images, labels, count)
-    loss, norm = state.tally.values[:2, 0].tolist()
+    network: nn.Module = state.networks.network  # type: ignore[attr-defined]
+    with _watching(network) as seen:
+        losses, _ = gradients(state, images, labels, count)
+    loss, norm = float(losses), float(state.networks.gradient_norms())
     layer = seen.get("gradient")
     place = f"epoch {state.epoch + 1}, step {state.step + 1} of {len(state.loader)}"
     what = f"the first gradient that is not finite is that of {layer}" if layer else "every single gradient is finite"
     message = f"training stopped at {place}: loss {loss:.4g}, gradient norm {norm:.4g}; {what}"
-    cause = _cause(state, images, seen)
+    cause = _cause(network, images, seen)
     message += f" ({cause})" if cause else ""
     return NonFiniteError(f"{message}. Try a lower lr", epoch=state.epoch, step=state.step, layer=layer)
 
 
-def _cause(state: State, images: Tensor, seen: dict[str, str]) -> str | None:
+def _cause(network: nn.Module, images: Tensor, seen: dict[str, str]) -> str | None:
     """Return what was not finite before any gradient was."""
     if not _finite(images):
         return "the images are not finite"
-    for name, parameter in state.network.named_parameters():
+    for name, parameter in network.named_parameters():
         if not _finite(parameter):
             return f"the weights of {plain_name(name)} are not finite"
     return f"the output of {seen['output']} is not finite" if "output" in seen else None

@@ -31,8 +31,8 @@ def make_optimizer(
     return torch.optim.SGD(groups, lr=rate, momentum=recipe.momentum, nesterov=recipe.nesterov, **kind)
 
 
-def can_be_captured(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether its step may be part of a CUDA graph."""
+def is_fused(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether its step is one kernel, which a CUDA graph can hold and `found_inf` can leave without effect."""
     return all(isinstance(group["lr"], torch.Tensor) for group in optimizer.param_groups)
 
 

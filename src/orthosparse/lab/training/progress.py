@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from orthosparse.lab.training.callbacks import Callback, Verify
+from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.state import State
 
 Report = Callable[[float, str], None]  # called with the fraction done, and a few words
@@ -17,13 +17,13 @@ class Reports(Callback):
     def __init__(self, report: Report) -> None:
         self._report, self._last = report, -_PAUSE
 
-    def on_step(self, state: State, verify: Verify) -> None:
+    def on_step(self, state: State) -> None:
         """Report if it is time."""
-        del verify  # it would wait for the device
         if monotonic() - self._last >= _PAUSE:
             self._last = monotonic()
             epochs = state.recipe.epochs
             words = f"epoch {min(state.epoch + 1, epochs)} of {epochs}"
+            words += f", {state.networks.count} together" if state.tests_epochs else ""
             self._report(state.steps_done / (len(state.loader) * epochs), words)
 
 
@@ -60,20 +60,21 @@ class Progress(Callback):
         if self.console.is_terminal:
             self._bar.start()
 
-    def on_step(self, state: State, verify: Verify) -> None:
+    def on_step(self, state: State) -> None:
         """Move on, twice a second; on one process the figures are the epoch's so far."""
         if self._task is None or monotonic() - self._looked[0] < _PAUSE or not self.console.is_terminal:
             return
         figures = ""
         if state.fabric.world_size == 1:
-            loss, _, right = verify().mean(1).tolist()
+            loss, _, right = state.values().mean((1, 2)).tolist()
             figures = f"loss {loss:.4f}  accuracy {100 * right / state.loader.batch:.2f} %  "
         self._show(state, figures + f"{self._speed(state):,.0f} images/s")
 
-    def on_epoch(self, state: State, metrics: dict[str, float]) -> None:
+    def on_epoch(self, state: State) -> None:
         """Write the epoch's figures down."""
         if self._task is None:
             return
+        metrics = state.histories[0][-1]
         line = f"epoch {metrics['epoch']:3.0f}  loss {metrics['loss']:.4f}  accuracy {100 * metrics['accuracy']:.2f} %"
         if "validation_accuracy" in metrics:
             line += f"  validation {100 * metrics['validation_accuracy']:.2f} %"
@@ -90,7 +91,7 @@ class Progress(Callback):
         now, steps = monotonic(), state.steps_done
         since, before = self._looked
         self._looked = (now, steps)
-        return (steps - before) * state.loader.batch / max(now - since, 1e-9)
+        return float((steps - before) * state.loader.batch / max(now - since, 1e-9))
 
     def _show(self, state: State, figures: str) -> None:
         self._bar.update(self._task, completed=state.steps_done, epoch=state.epoch + 1, figures=figures)

@@ -1,5 +1,7 @@
 """The description of a run: what is trained on what, from which start and how, in plain values."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,6 +14,12 @@ DYNAMICS: dict[str, dict[str, Any]] = {
     "rigl": {"grow": "gradient", "until": 0.75},
     "set": {"grow": "random", "until": 1.0},
 }
+
+STACKED = ("cnn1000", "mlp", "mlp1000", "resnet32", "resnet56", "resnet110", "vgg16c")  # models that can be stacked
+# What may differ between networks of one stack.
+_OWN = {"density", "distribution", "scheme", "floor", "exclude", "options", "score_batches"}
+_OWN |= {"dynamic", "every", "fraction", "until"}
+_OWN_IN_RECIPE = {"dense_init", "gain", "bias_std"}
 
 
 @dataclass(frozen=True)
@@ -102,3 +110,48 @@ def recipe_for(model: str, what: str = "model") -> Recipe:
     if model.startswith("timm:"):
         raise ValueError(f"recipe: expected one of {', '.join(sorted(RECIPES))}, as the paper has none for {model}")
     return lookup(RECIPES, model, what)
+
+
+def why_not_stacked(run: Run) -> str | None:
+    """Return why runs like this one do not train in a stack, or None where they do.
+
+    Example:
+        >>> why_not_stacked(Run("mlp1000", "mnist", RECIPES["mlp1000"])) is None
+        True
+        >>> why_not_stacked(Run("resnet50", "imagenet", RECIPES["resnet50"]))
+        'model: expected one of cnn1000, mlp, mlp1000, resnet32, resnet56, resnet110, vgg16c; got resnet50'
+    """
+    if run.model not in STACKED:
+        return f"model: expected one of {', '.join(STACKED)}; got {run.model}"
+    wanted: dict[str, Any] = {"optimizer": "sgd", "loss": "cross_entropy", "mixup": 0, "cutmix": 0, "clip": 0}
+    for name, value in (wanted | {"accumulate": 1}).items():
+        if getattr(run.recipe, name) != value:
+            return f"{name}: expected {value} for networks that train together; got {getattr(run.recipe, name)}"
+    return None
+
+
+def stack_key(run: Run) -> str:
+    """Return what runs must have in common to train in one stack; starts, densities and masks are no part of it.
+
+    Raises:
+        ValueError: runs like this one cannot.
+    """
+    if (reason := why_not_stacked(run)) is not None:
+        raise ValueError(reason)
+    settings = run.settings()
+    recipe = {name: value for name, value in settings.pop("recipe").items() if name not in _OWN_IN_RECIPE}
+    shared = {name: value for name, value in settings.items() if name not in _OWN}
+    return json.dumps({**shared, "recipe": recipe}, sort_keys=True)
+
+
+def check_stackable(runs: Sequence[Run]) -> None:
+    """Raise a ValueError that names what sets apart runs which are to train in one stack."""
+    if not runs:
+        raise ValueError("pairs: expected at least one; got none")
+    first, *others = [json.loads(stack_key(run)) for run in runs]
+    for number, other in enumerate(others, start=1):
+        names = [name for name in first if first[name] != other[name]]
+        if names:
+            raise ValueError(
+                f"pairs: expected one shape, data set and recipe; number {number} differs in {', '.join(names)}"
+            )

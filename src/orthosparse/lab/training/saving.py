@@ -1,21 +1,37 @@
-"""Writes checkpoints while a network trains, and finds the one to go on from."""
+"""Writes checkpoints while networks train, and goes on from one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lightning_fabric import Fabric
+from torch import Tensor
 
 from orthosparse.lab.signals import Interrupt
-from orthosparse.lab.training.callbacks import Callback, Verify
+from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.checkpoint import load, save, tidy
-from orthosparse.lab.training.snapshot import PARTS, take
-from orthosparse.lab.training.state import State
-from orthosparse.lab.training.trees import copied
+from orthosparse.lab.training.state import NonFiniteError, State
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 _NAMED = 3  # differences between two runs that a message names
 _WIDE = 40  # characters of a setting that it shows
+_SHARE = 50  # so many times as long as writing a checkpoint takes, none is written by age
+
+Parts = Mapping[str, type | tuple[type, ...]]
+# What the tree of a run has beside the state of its networks, and its types.
+_PARTS: Parts = {
+    "settings": dict,
+    "epoch": int,
+    "step": int,
+    "seconds": (int, float),
+    "values": Tensor,
+    "alive": Tensor,
+    "stopped": Tensor,
+    "histories": list,
+    "errors": dict,
+}
 
 
 class Saving(Callback):
@@ -25,14 +41,15 @@ class Saving(Callback):
 
     Args:
         settings: what the run was asked for, in plain values; a resumed run must have been asked for the same.
-        every: steps between checkpoints; 0 for none within an epoch.
+        every: steps between checkpoints; 0 for none by count.
         seconds: the age at which a checkpoint is replaced: by the clock of rank 0, so on many ranks at the end of an
-            epoch only. The last epoch always ends with one.
+            epoch only; later where writing one takes so long that it would cost more than a fiftieth of the time. The
+            last epoch always ends with one.
     """
 
     def __init__(self, folder: Path, settings: dict[str, Any], *, every: int = 0, seconds: float = 60.0) -> None:
         self.folder, self.settings, self.every, self.seconds = folder, settings, every, seconds
-        self._last = monotonic()
+        self._last, self._taken = monotonic(), 0.0
         self._interrupt = Interrupt()
 
     def on_start(self, state: State) -> None:
@@ -40,36 +57,84 @@ class Saving(Callback):
         if state.fabric.world_size == 1:
             self._interrupt.install()
 
-    def on_step(self, state: State, verify: Verify) -> None:
-        """Save if it is time; a state that is not finite is never saved."""
-        old = state.fabric.world_size == 1 and monotonic() - self._last >= self.seconds
-        if old or self._interrupt.requested or (self.every and state.steps_done % self.every == 0):
-            verify()
+    def on_step(self, state: State) -> None:
+        """Save if it is time; the last step of an epoch is no place to stop at, as its metrics are not there yet."""
+        if state.step == len(state.loader):
+            return
+        alone = state.fabric.world_size == 1
+        if alone:
+            self._interrupt.reinstall()  # kernels are compiled in the first steps, by libraries that take signals
+        if self._is_counted(state) or (alone and (self._is_old() or self._interrupt.requested)):
             self._save(state)
-        self._raise_if_asked()
+        self._raise_if_requested()
 
-    def on_epoch(self, state: State, metrics: dict[str, float]) -> None:
-        """Save if the last checkpoint is old, or if this was the last epoch."""
-        del metrics  # part of the state
-        due = monotonic() - self._last >= self.seconds or state.epoch == state.recipe.epochs
-        if state.fabric.broadcast(due or self._interrupt.requested):  # rank 0's clock decides for all
+    def on_epoch(self, state: State) -> None:
+        """Save if it is time, or if this was the last epoch."""
+        due = self._is_old() or self._interrupt.requested or state.epoch == state.recipe.epochs
+        if state.fabric.broadcast(due or self._is_counted(state)):  # rank 0's clock decides for all
             self._save(state)
-        self._raise_if_asked()
+        self._raise_if_requested()
 
     def on_end(self, state: State) -> None:
         """Leave interrupts to others again."""
         del state  # saved already
         self._interrupt.remove()
 
-    def _raise_if_asked(self) -> None:
+    def _is_counted(self, state: State) -> bool:
+        return bool(self.every) and state.steps_done % self.every == 0
+
+    def _is_old(self) -> bool:
+        return monotonic() - self._last >= max(self.seconds, _SHARE * self._taken)
+
+    def _raise_if_requested(self) -> None:
         if self._interrupt.requested:
             raise KeyboardInterrupt
 
     def _save(self, state: State) -> None:
-        tree = copied({"settings": self.settings, **take(state)}, "cpu")  # by every rank: shards are gathered
+        if not state.is_alive():
+            return  # the last good checkpoint stays
+        begin = monotonic()
+        tree = {"settings": self.settings, **tree_of(state)}  # by every rank: shards are gathered
         if state.fabric.is_global_zero:
             save(self.folder, state.steps_done, tree)
         self._last = monotonic()
+        self._taken = self._last - begin
+
+
+def tree_of(state: State) -> dict[str, Any]:
+    """Return everything that is needed to go on from here, copied to the CPU. Every rank must call it."""
+    records = state.records
+    return {
+        **state.networks.state_dict(),
+        "epoch": state.epoch,
+        "step": state.step,
+        "seconds": state.seconds,
+        **{name: getattr(records, name).to("cpu", copy=True) for name in ("values", "alive", "stopped")},
+        "histories": [list(history) for history in state.histories],
+        "errors": {place: {"message": str(error), **vars(error)} for place, error in state.errors.items()},
+    }
+
+
+def restore(state: State, tree: dict[str, Any]) -> None:
+    """Give a run the state that `tree_of` returned.
+
+    Raises:
+        ValueError: it is that of no such run.
+    """
+    try:
+        _restore(state, tree)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"checkpoint: expected the state of this run; got another ({error!r})") from error
+
+
+def _restore(state: State, tree: dict[str, Any]) -> None:
+    state.networks.load_state_dict(tree)
+    state.epoch, state.step, state.seconds = tree["epoch"], tree["step"], tree["seconds"]
+    state.histories = [list(history) for history in tree["histories"]]
+    state.errors = {place: NonFiniteError(**told) for place, told in tree["errors"].items()}
+    for name in ("values", "alive", "stopped"):
+        getattr(state.records, name).copy_(tree[name])
+    state.records.clock.fill_(state.steps_done)
 
 
 def check_pace(checkpoint_steps: int, checkpoint_seconds: float) -> None:
@@ -79,18 +144,24 @@ def check_pace(checkpoint_steps: int, checkpoint_seconds: float) -> None:
             raise ValueError(f"{name}: expected 0 or more; got {value!r}")
 
 
-def last_checkpoint(fabric: Fabric, folder: Path) -> Any | None:
+def last_checkpoint(fabric: "Fabric", folder: Path, parts: Parts, settings: dict[str, Any]) -> Any | None:
     """Return the tree of the newest whole checkpoint in `folder` to every rank, or None where there is none.
 
+    Args:
+        parts: of the networks' own state.
+
     Raises:
-        ValueError: all of them are damaged.
+        ValueError: all of them are damaged, or it is that of a run with other settings.
     """
     tree = None
     if fabric.is_global_zero:
         tidy(folder)
-        tree = load(folder, PARTS)  # sets damaged ones aside, before the others look
+        tree = load(folder, {**_PARTS, **parts})  # sets damaged ones aside, before the others look
     fabric.barrier()
-    return tree if fabric.is_global_zero else load(folder, PARTS)
+    tree = tree if fabric.is_global_zero else load(folder, {**_PARTS, **parts})
+    if tree is not None:
+        check_same(tree["settings"], settings)
+    return tree
 
 
 def check_same(saved: dict[str, Any], asked: dict[str, Any]) -> None:

@@ -18,14 +18,14 @@ _NARROW = ("mlp", "mlp1000")
 _PIECE = {"cuda": 16, "cpu": 8}
 
 
-def scored_on(config: Run, loader: Loader) -> dict[str, Any]:
+def scored_on(run: Run, loader: Loader) -> dict[str, Any]:
     """Return the arguments ``batch`` and ``loss`` of `sparsify`: the first `score_batches` batches of the loader.
 
     GraSP adds up the gradients of the batches' mean losses and, in a second pass, their products with the Hessians:
     both are linear in the losses. So many batches may come as one whose loss is the sum of their means.
     """
-    batches = islice(loader.epoch(0), config.score_batches)
-    if config.distribution != "grasp" or config.score_batches == 1 or config.model not in _NARROW:
+    batches = islice(loader.epoch(0), run.score_batches)
+    if run.distribution != "grasp" or run.score_batches == 1 or run.model not in _NARROW:
         return {"batch": list(batches), "loss": None}
     many = _PIECE.get(loader.device.type, 1)
     return {"batch": list(_pieces(batches, loader.batch, many)), "loss": partial(_sum_of_means, size=loader.batch)}

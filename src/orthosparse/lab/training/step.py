@@ -1,94 +1,73 @@
-"""One optimizer step: gradients of a batch, and the update they make."""
+"""One optimizer step of one network or of many: the gradients of a batch, and the update that they make."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from orthosparse.lab.training.mixing import mix
 from orthosparse.lab.training.objective import hits
 from orthosparse.lab.training.state import State
+from orthosparse.randomness import derive_seed
 
 
-def gradients(
-    state: State,
-    images: Tensor,
-    labels: Tensor,
-    count: int,
-    *,
-    masks: AbstractContextManager[Any] | None = None,
-    compiled: Callable[[Tensor], Tensor] | None = None,
-) -> None:
-    """Fill the gradients of the mean loss over a batch of `count`, of which this rank holds `images`; tally it.
+def take_step(state: State, images: Tensor, labels: Tensor, count: int) -> None:
+    """Update the networks by the mean loss over a batch of `count`, of which this rank holds `images`; record it.
+
+    A network whose loss or gradient is not finite is not updated, neither at this step nor later.
 
     Args:
-        masks: entered for the passes through the network; see `LateMasks`.
-        compiled: called in the network's place.
+        labels: classes ``[networks, batch]``, or probabilities of them.
     """
-    for parameter in _parameters(state):
-        parameter.grad = None  # what zero_grad does, without its notes for a profiler
-    world = state.fabric.world_size
-    images = state.laid_out(images)
-    parts = _cut(images, labels, state.recipe.accumulate)
+    losses, right = gradients(state, images, labels, count)
+    state.records.add(losses, state.networks.gradient_norms(), right)
+    state.networks.update(state.records.alive)
+
+
+def gradients(state: State, images: Tensor, labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Fill the gradients, and return the mean loss and the hits of each network, of all ranks together."""
+    networks, world = state.networks, state.fabric.world_size
+    networks.zero_grad()
+    parts = _split(images, labels, state.recipe.accumulate)
     losses, right = [], []
-    forward, backward = _passes(state, compiled)
-    with masks or nullcontext():
-        for index, (x, y) in enumerate(parts):
-            waiting = world > 1 and index < len(parts) - 1
-            with state.fabric.no_backward_sync(state.model, enabled=waiting):  # type: ignore[arg-type]
-                logits = forward(x)
-                share = state.objective(logits, y) / count
+    with networks.passes():
+        for place, (x, y) in enumerate(parts):
+            with networks.accumulating(place < len(parts) - 1):
+                logits = networks(x)
+                share = state.objective(logits.to(networks.dtype), y) / count
                 # Ranks average their gradients; the shares of the loss are meant to add up.
-                backward(share * world if world > 1 else share)
+                networks.backward(share.sum() * world if world > 1 else share.sum())
             losses.append(share.detach())
             right.append(hits(logits.detach(), y))
-    state.tally.add(_total(losses), gradient_norm(state), _total(right))
+    return state.summed(_total(losses)), state.summed(_total(right))
 
 
-def _passes(state: State, compiled: Callable[[Tensor], Tensor] | None) -> tuple[Callable[..., Tensor], Any]:
-    """Return what takes a batch to logits, and what takes a loss back."""
-    if compiled is not None:
-        network = compiled
-
-        def forward(images: Tensor) -> Tensor:  # casts as Fabric's wrapper does
-            with state.fabric.autocast():
-                logits = network(images.double() if state.recipe.precision == "fp64" else images)
-            return logits.float() if state.recipe.precision == "bf16" else logits
-
-        return forward, Tensor.backward
-    return (state.network, Tensor.backward) if state.is_plain else (state.model, state.fabric.backward)
-
-
-def gradient_norm(state: State) -> Tensor:
-    """Return the norm of all gradients together, and clip them to the recipe's limit where it has one."""
-    parameters = [p for p in _parameters(state) if p.grad is not None]
-    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    if state.recipe.clip:
-        torch.nn.utils.clip_grads_with_norm_(parameters, state.recipe.clip, norm)
-    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # sharded: each rank knows its part
-
-
-def mixed(state: State, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the batch, mixed with itself where the recipe says so."""
+def targets(state: State, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the batch, mixed with itself where the recipe says so, and its labels, ``[networks, batch, ...]``."""
     recipe = state.recipe
     if recipe.mixup or recipe.cutmix:
         shares = {"mixup": recipe.mixup, "cutmix": recipe.cutmix}
         place = (state.epoch, state.step, state.fabric.global_rank)
         images, labels = mix(images, labels, state.classes, **shares, seed=state.seed, place=place)
-    return images, labels
+    return images, labels if images.dim() == 5 else labels.unsqueeze(0)
 
 
-def _parameters(state: State) -> Iterator[nn.Parameter]:
-    return (parameter for group in state.optimizer.param_groups for parameter in group["params"])
+def seed_step(state: State) -> None:
+    """Seed what layers draw from while training (dropout), which can only be torch's global generators.
+
+    `fit` fences them. A seed for every step, so that a resumed run draws what the first one would have drawn.
+    """
+    seed = derive_seed(state.seed, "step", state.epoch, state.step, state.fabric.global_rank)
+    torch.default_generator.manual_seed(seed)
+    if state.fabric.device.type == "cuda":
+        torch.cuda.default_generators[state.fabric.device.index].manual_seed(seed)
 
 
-def _cut(images: Tensor, labels: Tensor, parts: int) -> Sequence[tuple[Tensor, Tensor]]:
+def _split(images: Tensor, labels: Tensor, parts: int) -> Sequence[tuple[Tensor, Tensor]]:
     if parts == 1:
         return [(images, labels)]
-    return list(zip(images.chunk(parts), labels.chunk(parts), strict=True))
+    return list(zip(images.chunk(parts), labels.chunk(parts, dim=1), strict=True))
 
 
 def _total(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)

@@ -1,0 +1,213 @@
+"""One network as the loop trains it: wrapped by Fabric, with its optimizer and with masks that may move."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse import Rewirer, masks_of
+from orthosparse.lab.training.optimizers import is_fused, make_optimizer
+from orthosparse.lab.training.recipe import Recipe
+from orthosparse.lab.training.trees import copied
+from orthosparse.masking.deferred import DeferredMasks
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from orthosparse.lab.training.state import State
+
+
+class Single:
+    """A network, its optimizer, and what moves its masks; see `Networks`.
+
+    On one CPU in float32 the wrapper of Fabric adds nothing, and the network itself is called: on a small one the way
+    through the wrapper and back takes as long as some of its layers.
+
+    Args:
+        layout: in which images go into the network (that of its convolutions).
+        parameters: how many the network has before it is sharded.
+    """
+
+    count = 1
+    moves_eagerly = True  # the rewirer reads gradients from behind the masks
+    parts: Mapping[str, type | tuple[type, ...]] = {"model": dict, "optimizer": dict}
+
+    def __init__(
+        self, network: nn.Module, fabric: "Fabric", recipe: Recipe, layout: torch.memory_format, parameters: int
+    ) -> None:
+        from lightning_fabric.strategies.single_device import SingleDeviceStrategy
+
+        self.network, self.fabric, self.recipe = network, fabric, recipe
+        self.layout, self.parameters = layout, parameters
+        self.model: Any = fabric.setup_module(network)
+        self.dtype = torch.float64 if recipe.precision == "fp64" else torch.float32
+        sharded = any(hasattr(parameter, "device_mesh") for parameter in network.parameters())
+        self.optimizer = make_optimizer(recipe, network.parameters(), sharded=sharded)
+        self.rewirer: Rewirer | None = None
+        one = isinstance(fabric.strategy, SingleDeviceStrategy)
+        self._is_plain = one and fabric.device.type == "cpu" and recipe.precision in ("fp32", "tf32")
+        self.capturable = fabric.device.type == "cuda" and fabric.world_size == 1 and is_fused(self.optimizer)
+        self._deferred = DeferredMasks(network, self.optimizer) if _may_defer(fabric, recipe) else None
+        self._dead = torch.zeros((), device=fabric.device)
+        self._compiled: Any = None
+        self._is_moving, self._is_whole = False, True
+
+    def compile(self) -> None:
+        """Have torch compile the network for whole batches, in one process: faster steps on a GPU, other roundings.
+
+        Raises:
+            ValueError: there are several processes.
+        """
+        if self.fabric.world_size > 1:
+            raise ValueError(f"compiled: expected one process; got {self.fabric.world_size}")
+        self._compiled = torch.compile(self.network, dynamic=False)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return the logits, ``[1, batch, classes]``."""
+        images = images.contiguous(memory_format=self.layout) if images.dim() == 4 else images
+        if self._goes_by_compiled() and self.model.training:
+            return self._by_compiled(images).unsqueeze(0)
+        logits: Tensor = (self.network if self._is_plain else self.model)(images)
+        return logits.unsqueeze(0)
+
+    def _goes_by_compiled(self) -> bool:
+        return self._compiled is not None and self._is_whole and not self._is_moving
+
+    def _by_compiled(self, images: Tensor) -> Tensor:
+        """Return the logits of the compiled network, cast as Fabric's wrapper does."""
+        with self.fabric.autocast():
+            logits: Tensor = self._compiled(images.double() if self.recipe.precision == "fp64" else images)
+        return logits.float() if self.recipe.precision == "bf16" else logits
+
+    def train(self, mode: bool = True) -> None:
+        """Compute as in training, or as in tests."""
+        self.model.train(mode)
+
+    def passes(self) -> AbstractContextManager[Any]:
+        """Let the masks act on the gradients of the step as a whole, but for one at which they move."""
+        return nullcontext() if self._deferred is None or self._is_moving else self._deferred
+
+    def accumulating(self, more: bool) -> AbstractContextManager[Any]:
+        """Let ranks wait with exchanging gradients while `more` parts of a batch follow."""
+        waiting: AbstractContextManager[Any] = self.fabric.no_backward_sync(
+            self.model, enabled=self.fabric.world_size > 1 and more
+        )
+        return waiting
+
+    def zero_grad(self) -> None:
+        """Forget the gradients, as the optimizer's method does, without its notes for a profiler."""
+        for parameter in self._trained():
+            parameter.grad = None
+
+    def backward(self, loss: Tensor) -> None:
+        """Fill the gradients."""
+        if self._is_plain or self._goes_by_compiled():
+            loss.backward()
+        else:
+            self.fabric.backward(loss)
+
+    def gradient_norms(self) -> Tensor:
+        """Return the norm of all gradients together, and clip them to the recipe's limit where it has one."""
+        parameters = [parameter for parameter in self._trained() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if self.recipe.clip:
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.recipe.clip, norm)
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # sharded: each rank knows its part
+        return norm.view(1)
+
+    def update(self, alive: Tensor) -> None:
+        """Take the optimizer's step if the network is alive."""
+        if is_fused(self.optimizer):
+            self._dead.copy_(~alive[0])
+            self.optimizer.found_inf = self._dead  # type: ignore[attr-defined]  # fused kernels then leave all as it is
+            self.optimizer.step()
+        elif bool(alive):
+            self.optimizer.step()
+
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate, in place: a captured graph reads the tensor, not the group."""
+        for group in self.optimizer.param_groups:
+            group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else group.update(lr=rate)
+
+    def before_step(self, steps_done: int, *, whole: bool) -> bool:
+        """Return whether the masks move at this step."""
+        del steps_done  # the rewirer counts for itself
+        self._is_moving = self.rewirer is not None and self.rewirer.due
+        self._is_whole = whole
+        if self._deferred is not None and not self._is_moving:
+            self._deferred.prepare()
+        return self._is_moving
+
+    def after_step(self, moving: bool, images: Tensor, labels: Tensor, alive: Tensor) -> None:
+        """Count the step, and move the masks if it is time."""
+        del images, labels  # the gradients are there
+        if self._deferred is not None and not moving:
+            self._deferred.trust()
+        if self.rewirer is not None and not (moving and not bool(alive)):
+            self.rewirer.step()
+
+    def densities(self) -> list[float]:
+        """Return the share of weights that are active, of the layers that have masks; 1 without any."""
+        masks = list(masks_of(self.network).values())
+        return [sum(int(m.sum()) for m in masks) / sum(m.numel() for m in masks) if masks else 1.0]
+
+    def alone(self, state: "State", place: int) -> "State":
+        """Return the state itself."""
+        del place  # there is one network
+        return state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of weights, masks, and what optimizer and rewirer remember, whole; every rank must call it.
+
+        What is drawn while training follows from the seed and the position.
+        """
+        optimizer = self.optimizer.state_dict()
+        for group in optimizer["param_groups"]:
+            group["lr"] = float(group["lr"])
+        rewirer = None if self.rewirer is None else self.rewirer.state_dict()
+        tree = {"model": dict(self.network.state_dict()), "optimizer": optimizer, "rewirer": rewirer}
+        whole: dict[str, Any] = copied(tree, "cpu")
+        return whole
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned; the network was built with its weights and masks already."""
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        parameters = self._trained()
+        placed = {
+            index: {name: placed_like(value, parameters[index]) for name, value in entry.items()}
+            for index, entry in tree["optimizer"]["state"].items()
+        }
+        self.optimizer.load_state_dict({"state": placed, "param_groups": tree["optimizer"]["param_groups"]})
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            # The tensor that a graph reads stays where it is.
+            group["lr"] = rate.fill_(group["lr"]) if isinstance(rate, Tensor) else group["lr"]
+        if self.rewirer is not None:
+            self.rewirer.load_state_dict(copied(tree["rewirer"], self.fabric.device))
+
+    def _trained(self) -> list[nn.Parameter]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+
+def placed_like(value: Any, own: Tensor | None) -> Any:
+    """Return a tensor in the layout of `own` (sharding, memory format) where it has its shape; else as it is."""
+    if own is None or not isinstance(value, Tensor) or value.shape != own.shape:
+        return value
+    mesh, placements = getattr(own, "device_mesh", None), getattr(own, "placements", None)
+    if mesh is not None:
+        from torch.distributed.tensor import distribute_tensor
+
+        return distribute_tensor(value.to(own.device), mesh, placements)
+    return torch.empty_like(own, dtype=value.dtype, requires_grad=False).copy_(value)
+
+
+def _may_defer(fabric: "Fabric", recipe: Recipe) -> bool:
+    """Return whether masks may act on the gradients of a step as a whole.
+
+    Not where DDP reads each gradient as soon as it is there; nor under autocast on a CPU, where runs are to be the same
+    to the last bit: it keeps the cast of a parameter and not that of a computed weight, so that sums of gradients would
+    round differently.
+    """
+    exact = fabric.device.type == "cpu"
+    return fabric.world_size == 1 and not (exact and recipe.precision == "bf16")

@@ -1,0 +1,1 @@
+"""Networks of one shape in one stack: stacked weights, one step for all, each as it would train alone."""

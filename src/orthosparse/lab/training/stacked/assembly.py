@@ -1,0 +1,197 @@
+"""Puts a stack together: the shape of its networks, slabs filled with their starts, and their data."""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from orthosparse.lab.data import Dataset, StackedLoader, load
+from orthosparse.lab.models import build
+from orthosparse.lab.models.resnet import ResNet
+from orthosparse.lab.models.stages import Pool, as_rows, stages_of
+from orthosparse.lab.seeds import generators
+from orthosparse.lab.training.assembly import evaluated, shuffled
+from orthosparse.lab.training.progress import Report
+from orthosparse.lab.training.run import Run
+from orthosparse.lab.training.stacked.chain import Chain, Link, NormedLayer, Pooling
+from orthosparse.lab.training.stacked.fused import run_of
+from orthosparse.lab.training.stacked.fused_maps import maps_of, norms_of
+from orthosparse.lab.training.stacked.residual import Residual, layout_of
+from orthosparse.lab.training.stacked.slab import NormSlab, Slab
+from orthosparse.lab.training.stacked.stack import Network, Stack
+from orthosparse.lab.training.starts import Start, make_starts, start_of
+from orthosparse.lab.training.state import State
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Pairs = Sequence[tuple[Run, int]]
+_log = logging.getLogger(__name__)
+
+
+def assemble_stack(
+    pairs: Pairs,
+    fabric: "Fabric",
+    folder: Path | None = None,
+    *,
+    root: Path | str | None = None,
+    workers: int | None = None,
+    fused: bool | None = None,
+    progress: Report | None = None,
+    resumed: bool = False,
+) -> State:
+    """Return runs that train in one stack, before their first step.
+
+    Args:
+        folder: where starts are kept, so that each is made once; None keeps nothing.
+        workers, fused: see `train_many`.
+        resumed: take the masks of the starts alone, as the weights come from a checkpoint.
+
+    Raises:
+        ValueError: there are several processes.
+    """
+    if fabric.world_size > 1:
+        raise ValueError(f"pairs: expected one process for all of them; got {fabric.world_size}")
+    run, report = pairs[0][0], progress or _silent
+    data = load(run.data, root, device=fabric.device, validation=run.validation)
+    folders = [None if folder is None else folder / "starts" / f"{place:03d}" for place in range(len(pairs))]
+    if workers is None:
+        workers = os.cpu_count() or 1 if fabric.device.type == "cuda" else 1
+    kept = [each for each in folders if each is not None]
+    if kept and workers > 1:
+        report(0.0, f"starts in {workers} processes")
+        make_starts(pairs, kept, root, fabric.device, workers)
+    starts = _starts(pairs, folders, data, fabric.device, report)
+    return stack_of(pairs, starts, data, fabric, fused=fused, resumed=resumed)
+
+
+def stack_of(
+    pairs: Pairs,
+    starts: Iterable[Start],
+    data: Dataset,
+    fabric: "Fabric",
+    *,
+    fused: bool | None = None,
+    resumed: bool = False,
+) -> State:
+    """Return runs from these starts in one stack; one that has no start has stopped from the beginning."""
+    run, device = pairs[0][0], fabric.device
+    precision = run.recipe.precision
+    dtype = torch.float64 if precision == "fp64" else torch.float32
+    compute = torch.bfloat16 if precision == "bf16" else dtype
+    network, slabs, in_rows = network_of(run, data, len(pairs), (dtype, compute), device, fused)
+    light = []
+    for place, start in enumerate(starts):
+        if start.problem is None:
+            for slab in slabs:
+                slab.fill_masks(place, start.state) if resumed else slab.fill(place, start.state)
+        light.append(replace(start, state={}))
+    stack = Stack(pairs, network, slabs, light, in_rows, compute=compute, fused=fused)
+    stack.move_masks_with(fabric, data)
+    state = State(
+        fabric=fabric,
+        recipe=run.recipe,
+        networks=stack,
+        loader=StackedLoader([shuffled(own, data, generators(seed), device) for own, seed in pairs]),
+        test=evaluated(data.test, fabric),
+        validation=None if data.validation is None else evaluated(data.validation, fabric),
+        classes=data.classes,
+        seed=generators(pairs[0][1]).dropout.initial_seed(),
+        tests_epochs=True,
+    )
+    state.records.alive.copy_(torch.tensor([start.problem is None for start in light]))
+    return state
+
+
+def network_of(
+    run: Run,
+    data: Dataset,
+    networks: int,
+    dtypes: tuple[torch.dtype, torch.dtype],
+    device: torch.device,
+    fused: bool | None = None,
+) -> tuple[Network, Sequence[Slab], Any]:
+    """Return stacked networks of zeros, their slabs, and what makes rows of images; `dtypes` are kept and computed."""
+    single = build(
+        run.model,
+        classes=data.classes,
+        in_shape=data.in_shape,
+        activation=run.activation,
+        generator=torch.Generator().manual_seed(0),  # only its shape is read
+        **run.model_options,
+    )
+    if isinstance(single, ResNet):
+        return (*residual_of(single, data.in_shape, networks, dtypes, device, fused), channels_last_rows)
+    stages = stages_of(single, data.in_shape)
+    return (*chain_of(stages, networks, dtypes, device, fused), partial(as_rows, stages=stages))
+
+
+def residual_of(
+    single: ResNet,
+    in_shape: tuple[int, int, int],
+    networks: int,
+    dtypes: tuple[torch.dtype, torch.dtype],
+    device: torch.device,
+    fused: bool | None = None,
+) -> tuple[Residual, list[Slab]]:
+    """Return stacked residual networks of zeros, and their slabs."""
+    keep, compute = dtypes
+    layout = layout_of(single, in_shape)
+    normed = [NormSlab(stage, norms, networks, keep, device) for stage, norms in layout.stages]
+    head = Slab(layout.head, networks, keep, device)
+    maps = maps_of([stage for stage, _ in layout.stages], compute, device, fused)
+    return Residual(layout, normed, run_of(head, compute, False), maps), [*normed, head]
+
+
+def chain_of(
+    stages: Sequence[Any],
+    networks: int,
+    dtypes: tuple[torch.dtype, torch.dtype],
+    device: torch.device,
+    fused: bool | None = None,
+) -> tuple[Chain, list[Slab]]:
+    """Return stacked sequential networks of zeros, and their slabs."""
+    keep, compute = dtypes
+    normed = [stage.outputs for stage in stages if not isinstance(stage, Pool) and stage.norms is not None]
+    maps = norms_of(normed, compute, device, fused)
+    links: list[Link] = []
+    slabs: list[Slab] = []
+    for stage in stages:
+        if isinstance(stage, Pool):
+            links.append(Pooling(stage))
+        elif stage.norms is None:
+            slabs.append(Slab(stage, networks, keep, device))
+            links.append(run_of(slabs[-1], compute, fused))
+        else:
+            slab = NormSlab(stage, stage.norms, networks, keep, device, bias=True)
+            slabs.append(slab)
+            links.append(NormedLayer(slab, compute, maps))
+    return Chain(links), slabs
+
+
+def channels_last_rows(images: Tensor) -> Tensor:
+    """Return images ``[..., C, H, W]`` as rows of numbers, channels innermost."""
+    return torch.movedim(images, -3, -1).flatten(-3)
+
+
+def _starts(
+    pairs: Pairs, folders: Sequence[Path | None], data: Dataset, device: torch.device, report: Report
+) -> Iterator[Start]:
+    """Yield the start of every run, one at a time: together they need as much memory as the stack."""
+    for number, ((run, seed), folder) in enumerate(zip(pairs, folders, strict=True), start=1):
+        report(0.0, f"start {number} of {len(pairs)}")
+        start = start_of(run, seed, data, device, folder)
+        if start.problem is not None:
+            label = " ".join(filter(None, (run.model, run.distribution, run.scheme)))
+            _log.warning("%s, seed %d, has no start and will not be trained: %s", label, seed, start.problem)
+        yield start
+
+
+def _silent(fraction: float, words: str) -> None:
+    """Tell nobody."""

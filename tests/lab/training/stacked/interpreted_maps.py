@@ -1,0 +1,167 @@
+"""What our kernels for residual networks give against torch's: `test_fused_maps` has Triton's interpreter run this."""
+
+import pytest
+import torch
+
+from lab.training.stacked.stacked import CPU, check_same, given_to, networks_of, passed, stacked
+from orthosparse.lab.models import ACTIVATIONS
+from orthosparse.lab.models.stages import Grid, Norms, Stage
+from orthosparse.lab.training.devices import arithmetic
+from orthosparse.lab.training.stacked import map_launches
+from orthosparse.lab.training.stacked.fused_maps import FusedMaps
+from orthosparse.lab.training.stacked.maps import Below, Maps
+from orthosparse.lab.training.stacked.slab import NormSlab
+
+OURS, THEIRS = FusedMaps(torch.float32), Maps(torch.float32)
+
+
+@pytest.mark.parametrize(("shape", "batch"), [((3, 8, 8), 3), ((1, 5, 7), 2)])
+def test_a_network_by_our_kernels_is_that_by_torch(shape, batch, generator):
+    networks = networks_of(shape, generator)
+    given = given_to(shape, batch, generator)
+    found = []
+    with arithmetic("fp32"):
+        for fused, kind in ((True, FusedMaps), (False, Maps)):
+            network, slabs = stacked(networks, shape, fused, masked=True)
+            assert type(network.maps) is kind
+            found.append(passed(network, slabs, *given))
+    check_same(*found, 1e-5)
+
+
+def samples(generator, *, rows=70, width=64, count=1):
+    """Return some random samples, in more rows than a program takes."""
+    return [torch.randn(2, rows, width, generator=generator) for _ in range(count)]
+
+
+def line(generator):
+    return torch.randn(2, 2, 64, generator=generator)
+
+
+def check_close(mine, theirs):
+    """Compare to roundings, relative to the largest number."""
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=2e-6 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_of_what_is_normalised_are_those_of_torch(activation, generator):
+    z, other = samples(generator, count=2)
+    own, by = line(generator), line(generator)
+    for beside in ((), (other,), (other, by)):
+        check_close(OURS.normalise(z, own, activation, *beside), THEIRS.normalise(z, own, activation, *beside))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradients_before_activations_and_their_sums_are_those_of_torch(activation, generator):
+    z, grad = samples(generator, count=2)
+    y = THEIRS.normalise(z, line(generator), activation)
+    after = Below(y, z, activation)
+    (mine, by_tile), (theirs, sums) = OURS.activation_backward(grad, after), THEIRS.activation_backward(grad, after)
+    check_close(mine, theirs)
+    assert by_tile.shape == (2, 2, 2, 64)
+    check_close(by_tile.sum(1), sums)
+    check_close(OURS.sums(grad, z).sum(1), THEIRS.sums(grad, z))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_no_activation_hides_what_is_not_finite(activation):
+    z = torch.tensor([torch.nan, torch.inf, -torch.inf, -torch.nan, 1.0, -1.0]).view(1, 6, 1).repeat(1, 1, 16)
+    plain = torch.stack([torch.ones(1, 16), torch.zeros(1, 16)])
+    mine, theirs = (maps.normalise(z, plain, activation) for maps in (OURS, THEIRS))
+    torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-6, equal_nan=True)
+    assert mine[0, :, 0].isnan().tolist() == [True, False, False, True, False, False]
+    if activation == "relu":
+        assert mine[0, :3, 0].tolist()[1:] == [torch.inf, 0.0]
+
+
+def normed(generator, grid, inputs, outputs):
+    """Return a slab of two convolutions of random weights, scales and shifts."""
+    stage, norms = Stage(("a", "b"), inputs, outputs, grid), Norms(("c", "d"), 1e-5, 0.1)
+    slab = NormSlab(stage, norms, 2, torch.float32, CPU)
+    for leaf in slab.leaves:
+        leaf.value.copy_(torch.randn(leaf.value.shape, generator=generator))
+    return slab
+
+
+def test_lines_and_planes_are_those_of_torch(generator):
+    slab, other = (normed(generator, Grid(2, 2, 3, 1), 16, 64) for _ in range(2))
+    other.scale.value.copy_(slab.scale.value)
+    other.shift.value.copy_(slab.shift.value)
+    z, v = samples(generator, count=2)
+    lines = [maps.scale_shift(own, 1, maps.sums(z, z), 70) for maps, own in ((OURS, slab), (THEIRS, other))]
+    check_close(*lines)
+    check_close(OURS.norm_grads(slab, 1, OURS.sums(v, z), 70), THEIRS.norm_grads(other, 1, THEIRS.sums(v, z), 70))
+    for name in ("batch_mean", "batch_var"):
+        check_close(getattr(slab, name), getattr(other, name))
+    check_close(slab.scale.gradient, other.scale.gradient)
+    check_close(slab.shift.gradient, other.shift.gradient)
+    assert slab.samples == other.samples == 70
+    plane = torch.randn(3, 2, 64, generator=generator)
+    check_close(OURS.norm_backward(v, z, plane), THEIRS.norm_backward(v, z, plane))
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")  # which NumPy says of infinite squares
+def test_a_variance_is_never_negative_and_never_hidden(generator):
+    slab = normed(generator, Grid(2, 2, 3, 1), 16, 64)
+    sums = torch.zeros(2, 1, 2, 64)
+    sums[:, :, 0] = 10.0
+    sums[:, :, 1] = 9.99999  # by roundings, of ten ones
+    sums[1, :, :, 3] = torch.nan
+    sums[1, :, 0, 5], sums[1, :, 1, 5] = 1e30, torch.inf
+    OURS.scale_shift(slab, 0, sums, 10)
+    assert slab.batch_var[0, 0].tolist() == [0.0] * 64
+    assert slab.batch_var[0, 1].isinf().nonzero().tolist() == [[5]]
+    assert slab.batch_var[0, 1].isnan().nonzero().tolist() == [[3]]
+
+
+GRIDS = {
+    "patches": (Grid(4, 6, 3, 1), 16, 16),
+    "rows of patches": (Grid(2, 4, 3, 1), 64, 64),
+    "odd": (Grid(3, 5, 3, 1), 16, 16),
+    "strided": (Grid(4, 4, 3, 2), 16, 32),
+    "one tap": (Grid(4, 2, 1, 2), 32, 64),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_gradients_of_weights_are_those_of_torch_in_shares_that_leave_a_rest(name, generator):
+    grid, inputs, outputs = GRIDS[name]
+    slab, shared = normed(generator, grid, inputs, outputs), map_launches.plan_weight_grad(grid, outputs)
+    view, tile = shared[0], shared[1].rows
+    pictures = 1 + 4 * tile // view.patches  # a little more than four tiles: one share has three, the other the rest
+    x = torch.randn(2, pictures * grid.height * grid.width, inputs, generator=generator)
+    grad = torch.randn(2, pictures * grid.out_height * grid.out_width, outputs, generator=generator)
+    assert map_launches.products_shape(grad, x, shared)[1] == 2
+    assert pictures * view.patches % tile
+    found = []
+    for maps in (FusedMaps(torch.float32), Maps(torch.float32)):
+        slab.weight.gradient.fill_(torch.nan)
+        maps.refresh(slab)
+        with arithmetic("fp32"):
+            for layer in range(2):
+                maps.weight_grad(slab, layer, grad, x)
+            maps.collect(slab)
+        found.append(slab.weight.gradient.clone())
+    check_close(*found)
+
+
+def test_weights_that_change_and_a_last_batch_that_is_shorter_are_followed(generator):
+    grid, inputs, outputs = GRIDS["patches"]
+    slab, found = normed(generator, grid, inputs, outputs), []
+    shared = map_launches.plan_weight_grad(grid, outputs)
+    given = [torch.randn(2, 2, pictures * 24, 16, generator=generator) for pictures in (50, 3)]
+    shares = [map_launches.products_shape(grad, x, shared)[1] for grad, x in given]
+    assert shares == [2, 1]
+    drawn = [torch.randn(slab.weight.value.shape, generator=generator) for _ in given]
+    for maps in (FusedMaps(torch.float32), Maps(torch.float32)):
+        with arithmetic("fp32"):
+            for weights, (grad, x) in zip(drawn, given, strict=True):
+                slab.weight.value.copy_(weights)
+                maps.refresh(slab)
+                ahead, back = maps.convolve(x, slab, 0, counted=False)[0], maps.convolve_backward(grad, slab, 1)[0]
+                for layer in range(2):
+                    maps.weight_grad(slab, layer, grad, x)
+                maps.collect(slab)
+                found.append((ahead, back, slab.weight.gradient.clone()))
+    for mine, theirs in zip(found[:2], found[2:], strict=True):
+        for one, other in zip(mine, theirs, strict=True):
+            check_close(one, other)
