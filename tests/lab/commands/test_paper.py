@@ -9,10 +9,18 @@ import pytest
 from sweep_toys import row_of
 
 from orthosparse.lab import cli
+from orthosparse.lab import paper as real
 from orthosparse.lab.experiments import ExpectedDensity, MaskPicture, Training
-from orthosparse.lab.paper import family
+from orthosparse.lab.paper._contents import Column, Line, Measurement, Rendered
+from orthosparse.lab.paper._tables import table_of
 from orthosparse.lab.sweep.pairs import Pair
 from orthosparse.lab.sweep.store import Store
+
+LINE = Line("random", ("random",))  # of an item whose numbers the paper has
+
+
+def measured(rows):
+    return {("random", "resnet32/cifar10"): Measurement([float(len(rows))] * min(1, len(rows)))}
 
 
 def item(title, seeds, full):
@@ -21,7 +29,9 @@ def item(title, seeds, full):
         TITLE=title,
         SEEDS=seeds,
         experiments=lambda *, smoke: smaller if smoke else full,
-        render=lambda rows: types.SimpleNamespace(rows=rows),
+        render=lambda rows: Rendered(
+            tables=[table_of(title, [Column("resnet32/cifar10", "ResNet32")], [LINE], measured(rows), item="angles")]
+        ),
     )
 
 
@@ -40,8 +50,7 @@ def paper(monkeypatch, tmp_path):
     """A package `paper` of toy items, and a report that only counts."""
     written = []
     package, report = types.ModuleType("orthosparse.lab.paper"), types.ModuleType("orthosparse.lab.paper.report")
-    package.ITEMS, package.family = ITEMS, family
-    package.cells_of = lambda rendered: (min(1, len(rendered.rows)), 1)
+    package.ITEMS, package.__path__ = ITEMS, real.__path__
     queue = types.ModuleType("orthosparse.lab.paper.queue")
     queue.QUEUE = [
         types.SimpleNamespace(

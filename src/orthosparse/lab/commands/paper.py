@@ -47,43 +47,16 @@ def list_(store: Stored = _STORE, json: Json = False) -> None:
       orthosparse paper list --json
     """
     from orthosparse.lab.paper import ITEMS
+    from orthosparse.lab.paper.status import status_of, status_table
+    from orthosparse.lab.rendering.terminal import console, print_table
     from orthosparse.lab.sweep.store import Store
 
     rows = Store(store).rows() if store.exists() else []
-    found = [_status(name, item, rows) for name, item in ITEMS.items()]
+    found = [status_of(name, item, rows) for name, item in ITEMS.items()]
     if json:
         print_json(found)
     else:
-        _print_list(found)
-
-
-def _status(name: str, item: Any, rows: list[Any]) -> dict[str, Any]:
-    from orthosparse.lab.paper import cells_of, family
-
-    pairs = pairs_of(item, None, smoke=False)
-    names, asked = {(row["key"], row["seed"]) for row in rows}, {pair.name for pair in pairs}
-    done = len(asked & names)
-    families = {family(key) for key, _ in asked}
-    own = [row for row in rows if family(row["key"]) in families]
-    others = len(own) - done
-    status = "complete" if done == len(pairs) else "begun" if own else "not yet run"
-    ours, cells = cells_of(item.render(own))
-    counts = {"done": done, "pairs": len(pairs), "others": others, "our_cells": ours, "cells": cells}
-    return {"item": name, **counts, "status": status if pairs else "nothing to run", "title": item.TITLE}
-
-
-def _print_list(found: list[dict[str, Any]]) -> None:
-    from orthosparse.lab.rendering.contents import plain_table
-    from orthosparse.lab.rendering.terminal import console, print_table
-
-    rows = []
-    for each in found:
-        more = f", {each['others']} other row{'s' * (each['others'] > 1)}" * (each["others"] > 0)
-        cells = f"{each['our_cells']}/{each['cells']}" if each["cells"] else ""
-        rows.append([each["item"], f"{each['done']}/{each['pairs']}", cells, each["status"] + more, each["title"]])
-    total = [sum(each[name] for each in found) for name in ("our_cells", "cells")]
-    rows.append(["all", "", f"{total[0]}/{total[1]}", "", ""])
-    print_table(plain_table(("item", "pairs", "cells", "status", "title"), rows, text=(0, 3, 4)), console(), widest=60)
+        print_table(status_table(found), console(), widest=60)
 
 
 @paper.command()

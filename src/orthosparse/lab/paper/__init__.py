@@ -28,10 +28,8 @@ from orthosparse.lab.paper import (
     ranks,
     singular_values,
 )
-from orthosparse.lab.paper._chapters import cells_of
-from orthosparse.lab.paper._rows import family
 
-__all__ = ["ITEMS", "cells_of", "family"]
+__all__ = ["ITEMS"]
 
 ITEMS: dict[str, ModuleType] = {
     "singular_values": singular_values,
