@@ -157,6 +157,16 @@ def test_a_compiled_module_is_one_graph_and_gives_the_same(kind, generator):
     torch.testing.assert_close(compiled(x), layer(x))
 
 
+def test_buffers_may_be_written_between_the_passes_as_by_ddp(kind, generator):
+    layer = filled(kind, generator)
+    x = inputs_of(layer, generator).requires_grad_()
+    y, expected = layer(x), dense_result(layer, x)
+    for buffer in layer.buffers():
+        buffer.copy_(buffer.clone())
+    found, right = (torch.autograd.grad(out.sum(), [x, layer.values]) for out in (y, expected))
+    torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5)
+
+
 def test_an_exported_module_gives_the_same(kind, generator):
     layer = filled(kind, generator).eval()
     x = inputs_of(layer, generator)

@@ -126,10 +126,9 @@ def matrix(x: Tensor) -> Tensor:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], index: tuple[Any, ...]) -> None:
-    """Save the two factors, and the index: tensors first, then numbers."""
-    tensors = [each for each in index if isinstance(each, Tensor)]
-    ctx.save_for_backward(*inputs[:2], *tensors)
-    ctx.numbers = index[len(tensors) :]
+    """Save the two factors, and the index beside them: DDP writes to buffers, the same values, in every forward pass."""
+    ctx.save_for_backward(*inputs[:2])
+    ctx.index = index
 
 
 def _keep_biased(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -143,8 +142,8 @@ def _keep_plain(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _kept(ctx: Any) -> tuple[tuple[Tensor, Tensor], tuple[Any, ...]]:
-    first, second, *tensors = ctx.saved_tensors
-    return (first, second), (*tensors, *ctx.numbers)
+    first, second = ctx.saved_tensors
+    return (first, second), ctx.index
 
 
 def _product_flops(x_shape: Any, values_shape: Any, *rest: Any, out_shape: Any = None, **others: Any) -> int:
