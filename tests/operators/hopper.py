@@ -29,7 +29,7 @@ def product(config, size, dtype, *, transposed):
     """Return the product kernel for a config of the launches."""
     from orthosparse.operators import block_kernels
 
-    constants = {"TRANSPOSED": transposed, "BIAS": True, "BLOCK": size, "INNER": min(size, config.inner)}
+    constants = {"TRANSPOSED": transposed, "BIAS": True, "EVEN": True, "BLOCK": size, "INNER": min(size, config.inner)}
     constants |= {"TOKENS": config.tokens, "PRECISION": "tf32", "STAGES": config.stages}
     return compiled(block_kernels.block_product, dtype, constants, config.warps)
 
@@ -38,5 +38,5 @@ def weight_grad(config, size, dtype):
     """Return the weight gradient's kernel for a config of the launches."""
     from orthosparse.operators import block_kernels
 
-    constants = {"BLOCK": size, "GROUP": GROUPS[size], "TOKENS": config.tokens, "PRECISION": "tf32"}
+    constants = {"EVEN": True, "BLOCK": size, "GROUP": GROUPS[size], "TOKENS": config.tokens, "PRECISION": "tf32"}
     return compiled(block_kernels.block_weight_grad, dtype, constants | {"STAGES": config.stages}, config.warps)

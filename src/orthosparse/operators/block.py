@@ -6,11 +6,12 @@ elsewhere, and in float64, they are torch's batched products.
 """
 
 import os
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from orthosparse.operators import block_batched, block_launches
 from orthosparse.operators.block_plan import GROUPS
@@ -35,14 +36,63 @@ def block_linear(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, s
         dtype = torch.get_autocast_dtype(kind)
         x, values, bias = x.to(dtype), values.to(dtype), None if bias is None else bias.to(dtype)
     check_factors(x, values, inputs=shape[1])
+    if _is_direct(x):
+        return _Direct.apply(x, values, bias, plan, shape)  # type: ignore[no-any-return,no-untyped-call]
     blocks, size, _ = values.shape
     return torch.ops.orthosparse.block_linear(x, values, bias, plan, blocks, size, *shape)  # type: ignore[no-any-return]
 
 
+class _Direct(torch.autograd.Function):
+    """The same product without the way through torch's dispatcher, which takes longer than many a kernel."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, shape: tuple[int, int]
+    ) -> Tensor:
+        ctx.save_for_backward(x, values)
+        ctx.plan, ctx.shape = plan, shape
+        blocks, size, _ = values.shape
+        return _linear(x, values, bias, plan, blocks, size, *shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, values = ctx.saved_tensors
+        need, index = ctx.needs_input_grad, (ctx.plan, *values.shape[:2], *ctx.shape)
+        input_grad, weight_grad = _input_grad, _weight_grad
+        if torch.is_grad_enabled():  # to be differentiated again
+            input_grad, weight_grad = torch.ops.orthosparse.block_input_grad, torch.ops.orthosparse.block_weight_grad
+        return (
+            input_grad(grad, values, *index) if need[0] else None,
+            weight_grad(grad, x, *index) if need[1] else None,
+            matrix(grad).sum(0) if need[2] else None,
+            None,
+            None,
+        )
+
+
+def _is_direct(x: Tensor) -> bool:
+    """Whether kernels may be launched at once: nobody traces or counts operators."""
+    return (
+        (x.is_cuda or _interpreted())
+        and not torch.compiler.is_compiling()
+        and type(x) in (Tensor, nn.Parameter)
+        and not torch._C._len_torch_dispatch_stack()
+    )
+
+
 def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether products on this device and in this type are computed by GPU kernels."""
-    on_gpu = device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
-    return on_gpu and dtype in _KERNEL_TYPES and find_spec("triton") is not None
+    return (device.type == "cuda" or _interpreted()) and dtype in _KERNEL_TYPES and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+@cache
+def _interpreted() -> bool:
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def _linear(
@@ -68,7 +118,8 @@ def _weight_grad(grad: Tensor, x: Tensor, plan: Tensor, blocks: int, size: int, 
 
 
 def _way(x: Tensor) -> Any:
-    return block_launches if has_kernel(x.device, x.dtype) else block_batched
+    gpu = x.is_cuda or _interpreted()
+    return block_launches if gpu and x.dtype in _KERNEL_TYPES and _has_triton() else block_batched
 
 
 def _fake_linear(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, *sizes: int) -> Tensor:

@@ -12,22 +12,25 @@ work. Products accumulate in float32.
 import triton
 import triton.language as tl
 
+# Numbers that only say where to stop: compiled once for all of them.
+_PLAIN = ["tokens", "rows", "columns", "blocks"]
 
-@triton.jit
+
+@triton.jit(do_not_specialize=_PLAIN)
 def block_product(
     x_ptr,
     values_ptr,
     bias_ptr,
     y_ptr,
-    starts_ptr,
-    others_ptr,
-    order_ptr,
+    plan_ptr,
     tokens,
-    strips,
+    rows,
+    columns,
+    blocks,
     x_stride,
-    y_stride,
     TRANSPOSED: tl.constexpr,
     BIAS: tl.constexpr,
+    EVEN: tl.constexpr,
     BLOCK: tl.constexpr,
     INNER: tl.constexpr,
     TOKENS: tl.constexpr,
@@ -36,10 +39,20 @@ def block_product(
 ):
     """Write a tile of ``x @ weight.T + bias``: TOKENS samples, the BLOCK outputs of one row of blocks.
 
-    TRANSPOSED, it is a tile of ``x @ weight`` and goes by columns of blocks. The blocks of strip `s` are entries
-    ``starts[s]`` to ``starts[s + 1]`` of `others` (where they lie along the other side) and of `order` (which of
-    `values`; only read when TRANSPOSED). Neighbouring programs take the same samples, which the L2 cache then holds.
+    TRANSPOSED, it is a tile of ``x @ weight`` and goes by columns of blocks. The tables are those of the plan of a grid
+    of `rows` and `columns`. Neighbouring programs take the same samples, which the L2 cache then holds. EVEN says that
+    TOKENS divides the number of samples.
     """
+    if TRANSPOSED:
+        starts_ptr = plan_ptr + rows + 1 + 2 * blocks
+        order_ptr = starts_ptr + columns + 1
+        others_ptr = order_ptr + blocks
+        strips = columns
+    else:
+        starts_ptr = plan_ptr
+        others_ptr = plan_ptr + rows + 1
+        order_ptr = others_ptr
+        strips = rows
     program = tl.program_id(0)
     tile, strip = program // strips, program % strips
     token, inner, outer = tl.arange(0, TOKENS), tl.arange(0, INNER), tl.arange(0, BLOCK)
@@ -53,13 +66,17 @@ def block_product(
     # Each block is taken in PARTS steps.
     PARTS: tl.constexpr = BLOCK // INNER
     start, end = tl.load(starts_ptr + strip), tl.load(starts_ptr + strip + 1)
-    # Where the next block lies is read one step ahead: the loads of samples then need not wait for it.
+    # Where the next block lies is read one step ahead: the loads of samples then need not wait for it. The last look
+    # falls on the table behind.
     other, which = tl.load(others_ptr + start), start
     if TRANSPOSED:
         which = tl.load(order_ptr + start)
     for step in tl.range(start * PARTS, end * PARTS, num_stages=STAGES):
         part = step % PARTS * INNER
-        x = tl.load(x_ptrs + other * BLOCK + part, mask=live, other=0.0)
+        if EVEN:
+            x = tl.load(x_ptrs + other * BLOCK + part)
+        else:
+            x = tl.load(x_ptrs + other * BLOCK + part, mask=live, other=0.0)
         w = tl.load(w_ptrs + which.to(tl.int64) * (BLOCK * BLOCK) + (part * BLOCK if TRANSPOSED else part))
         total = tl.dot(x, w, total, input_precision=PRECISION)
         entry = (step + 1) // PARTS
@@ -67,25 +84,26 @@ def block_product(
         which = tl.load(order_ptr + entry) if TRANSPOSED else entry
     if BIAS:
         total += tl.load(bias_ptr + strip * BLOCK + outer).to(tl.float32)[None, :]
-    y_ptrs = y_ptr + tile.to(tl.int64) * TOKENS * y_stride + token[:, None] * y_stride + strip * BLOCK + outer[None, :]
+    width = strips * BLOCK
+    y_ptrs = y_ptr + tile.to(tl.int64) * TOKENS * width + token[:, None] * width + strip * BLOCK + outer[None, :]
     tl.store(y_ptrs, total.to(y_ptr.dtype.element_ty), mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*_PLAIN, "share", "groups"])
 def block_weight_grad(
     g_ptr,
     x_ptr,
     out_ptr,
-    groups_ptr,
-    rows_ptr,
-    columns_ptr,
-    starts_ptr,
+    plan_ptr,
     tokens,
-    groups,
+    rows,
+    columns,
     blocks,
+    groups,
     share,
     g_stride,
     x_stride,
+    EVEN: tl.constexpr,
     BLOCK: tl.constexpr,
     GROUP: tl.constexpr,
     TOKENS: tl.constexpr,
@@ -94,16 +112,19 @@ def block_weight_grad(
 ):
     """Write the part of ``g.T @ x`` that falls into a group of blocks, summed over one share of the tokens.
 
-    A group is at most GROUP blocks of one row, which read the same columns of `g`; the first block of each is in
-    `groups`, the number of all blocks where there is none. `share` is a multiple of TOKENS, and `out` is
-    ``[shares, blocks, BLOCK, BLOCK]``.
+    A group is at most GROUP blocks of one row, which read the same columns of `g`; the plan has the first block of
+    each, and the number of all blocks where there is none. `share` is a multiple of TOKENS, EVEN says that TOKENS
+    divides the number of samples, and `out` is ``[shares, blocks, BLOCK, BLOCK]``.
     """
+    columns_ptr = plan_ptr + rows + 1
+    rows_ptr = columns_ptr + blocks
+    groups_ptr = rows_ptr + blocks + columns + 1 + 2 * blocks
     program = tl.program_id(0)
     group, split = program % groups, program // groups
     first = tl.load(groups_ptr + group)
     if first < blocks:
         row = tl.load(rows_ptr + first)
-        last = tl.minimum(first + GROUP, tl.load(starts_ptr + row + 1))
+        last = tl.minimum(first + GROUP, tl.load(plan_ptr + row + 1))
         lane, outer, token = tl.arange(0, GROUP * BLOCK), tl.arange(0, BLOCK), tl.arange(0, TOKENS)
         block = first + lane // BLOCK
         column = tl.load(columns_ptr + block, mask=block < last, other=0) * BLOCK + lane % BLOCK
@@ -113,9 +134,13 @@ def block_weight_grad(
         g_ptrs = g_ptr + begin.to(tl.int64) * g_stride + token[:, None] * g_stride + row * BLOCK + outer[None, :]
         total = tl.zeros((GROUP * BLOCK, BLOCK), tl.float32)
         for start in tl.range(begin, tl.minimum(begin + share, tokens), TOKENS, num_stages=STAGES):
-            live = start + token < tokens
-            x = tl.load(x_ptrs, mask=live[None, :] & (block < last)[:, None], other=0.0)
-            g = tl.load(g_ptrs, mask=live[:, None], other=0.0)
+            if EVEN:
+                x = tl.load(x_ptrs, mask=(block < last)[:, None], other=0.0)
+                g = tl.load(g_ptrs)
+            else:
+                live = start + token < tokens
+                x = tl.load(x_ptrs, mask=live[None, :] & (block < last)[:, None], other=0.0)
+                g = tl.load(g_ptrs, mask=live[:, None], other=0.0)
             total = tl.dot(x, g, total, input_precision=PRECISION)
             x_ptrs += TOKENS * x_stride
             g_ptrs += TOKENS * g_stride

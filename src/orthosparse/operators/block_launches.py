@@ -1,12 +1,13 @@
 """Launches of the block-sparse GPU kernels, with sizes that are measured at the first call of each kind."""
 
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from orthosparse.operators.block_plan import GROUPS, tables_of
-from orthosparse.operators.tuning import fastest
+from orthosparse.operators.block_plan import GROUPS
+from orthosparse.operators.tuning import chosen, fastest
 
 
 class Config(NamedTuple):
@@ -19,11 +20,13 @@ class Config(NamedTuple):
     shares: int = 1
 
 
-# The first of each runs on any GPU; the others are those that won on an H200, by size of blocks, type and shape.
+# The first of each runs on any GPU, and under torch.use_deterministic_algorithms: a choice by time may differ from run
+# to run, and sums in another order in the last bit. The others won on an H200, by size of blocks, type and shape.
 _PRODUCT = (
     Config(64, 32, 4, 2),
     Config(128, 64, 4, 3),
     Config(128, 64, 8, 3),
+    Config(256, 64, 8, 3),
 )
 _WEIGHT_GRAD = (
     Config(32, 0, 4, 2, 1),
@@ -33,76 +36,95 @@ _WEIGHT_GRAD = (
     Config(64, 0, 8, 3, 8),
     Config(64, 0, 8, 4, 4),
 )
+_deterministic = torch.are_deterministic_algorithms_enabled
+_empty = torch.empty
 
 
 def product(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, *, features: int, transposed: bool) -> Tensor:
     """Return ``x @ weight.T + bias``, or ``x @ weight`` if `transposed`, with `features` columns; `x` is a matrix."""
-    x = x if x.stride(1) == 1 else x.contiguous()
-    y = torch.empty(len(x), features, dtype=x.dtype, device=x.device)
+    if x.stride(1) != 1:
+        x = x.contiguous()
+    tokens, inputs = x.shape
     blocks, size, _ = values.shape
-    sides = features // size, x.shape[1] // size
-    tables = tables_of(plan, blocks=blocks, grid=sides[::-1] if transposed else sides, size=size)
-    if transposed:
-        starts, others, order = tables.column_starts, tables.column_rows, tables.by_column
-    else:
-        starts, others, order = tables.row_starts, tables.columns, tables.columns
-
-    def launch(config: Config) -> None:
-        programs = -(-len(x) // config.tokens) * sides[0]
-        _kernels().block_product[(programs,)](
-            x, values, values if bias is None else bias, y, starts, others, order,
-            len(x), sides[0], x.stride(0), y.stride(0),
-            TRANSPOSED=transposed, BIAS=bias is not None, BLOCK=size, INNER=min(size, config.inner),
-            TOKENS=config.tokens, PRECISION=precision(), STAGES=config.stages, num_warps=config.warps,
-        )  # fmt: skip
-
-    if y.numel():
-        configs = _distinct(_PRODUCT, size)
-        launch(fastest(_key("transposed" if transposed else "product", x, values, sides), configs, launch))
+    dtype = x.dtype
+    y = _empty((tokens, features), dtype=dtype, device=x.device)
+    if not tokens:
+        return y
+    precision = "tf32" if dtype is not torch.float32 else float32_precision()
+    # Numbers of tokens and blocks by powers of two: a choice holds for all of nearly the same size.
+    key = (
+        transposed, dtype, x.get_device(), size, features, inputs, tokens.bit_length(), blocks.bit_length(), precision,
+    )  # fmt: skip
+    launch = partial(_product, x, values, bias, y, plan, transposed, precision)
+    config = None if _deterministic() else chosen.get(key)
+    if config is None:
+        configs = _product_configs(size)
+        config = configs[0] if _deterministic() else fastest(key, configs, launch)
+    launch(config)
     return y
+
+
+def _product(
+    x: Tensor, values: Tensor, bias: Tensor | None, y: Tensor, plan: Tensor, transposed: bool, precision: str,
+    config: Config,
+) -> None:  # fmt: skip
+    (tokens, inputs), features, (blocks, size, _) = x.shape, y.shape[1], values.shape
+    strips, others = features // size, inputs // size
+    tile, inner, warps, stages, _ = config
+    _kernels().block_product[(-(-tokens // tile) * strips,)](
+        x, values, values if bias is None else bias, y, plan, tokens,
+        others if transposed else strips, strips if transposed else others, blocks, x.stride(0),
+        transposed, bias is not None, tokens % tile == 0, size, inner, tile, precision, stages, num_warps=warps,
+    )  # fmt: skip
 
 
 def weight_grad(grad: Tensor, x: Tensor, plan: Tensor, *, blocks: int, size: int) -> Tensor:
     """Return the active blocks of ``grad.T @ x``, both matrices."""
-    grad, x = (each if each.stride(1) == 1 else each.contiguous() for each in (grad, x))
-    sides = grad.shape[1] // size, x.shape[1] // size
-    tables = tables_of(plan, blocks=blocks, grid=sides, size=size)
-    dtype = torch.float32  # of sums over a share of the tokens
-
-    def launch(config: Config) -> Tensor:
-        shares = max(1, min(config.shares, len(x) // config.tokens))
-        share = -(-len(x) // (shares * config.tokens)) * config.tokens
-        out = torch.empty(shares, blocks, size, size, dtype=x.dtype if shares == 1 else dtype, device=x.device)
-        _kernels().block_weight_grad[(len(tables.groups) * shares,)](
-            grad, x, out, tables.groups, tables.rows, tables.columns, tables.row_starts,
-            len(x), len(tables.groups), blocks, share, grad.stride(0), x.stride(0),
-            BLOCK=size, GROUP=GROUPS[size], TOKENS=config.tokens, PRECISION=precision(), STAGES=config.stages,
-            num_warps=config.warps,
-        )  # fmt: skip
-        return out[0] if shares == 1 else out.sum(0).to(x.dtype)
-
+    if grad.stride(1) != 1:
+        grad = grad.contiguous()
+    if x.stride(1) != 1:
+        x = x.contiguous()
+    (tokens, inputs), features, dtype = x.shape, grad.shape[1], x.dtype
     if not blocks:
-        return torch.empty(0, size, size, dtype=x.dtype, device=x.device)
-    key = _key("weight_grad", x, torch.empty(blocks, size, size, device="meta"), sides)
-    return launch(fastest(key, _WEIGHT_GRAD, launch))
+        return _empty((0, size, size), dtype=dtype, device=x.device)
+    precision = "tf32" if dtype is not torch.float32 else float32_precision()
+    key = (None, dtype, x.get_device(), size, features, inputs, tokens.bit_length(), blocks.bit_length(), precision)
+    launch = partial(_weight_grad, grad, x, plan, blocks, size, precision)
+    config = None if _deterministic() else chosen.get(key)
+    if config is None:
+        config = _WEIGHT_GRAD[0] if _deterministic() else fastest(key, _WEIGHT_GRAD, launch)
+    return launch(config)
 
 
-def precision() -> str:
+def _weight_grad(
+    grad: Tensor, x: Tensor, plan: Tensor, blocks: int, size: int, precision: str, config: Config
+) -> Tensor:
+    (tokens, inputs), rows, group = x.shape, grad.shape[1] // size, GROUPS[size]
+    tile, _, warps, stages, shares = config
+    shares = max(1, min(shares, tokens // tile))
+    share = -(-tokens // (shares * tile)) * tile
+    groups = blocks // group + rows
+    # Sums over a share of the tokens stay in float32 until they are added.
+    out = _empty((shares, blocks, size, size), dtype=x.dtype if shares == 1 else torch.float32, device=x.device)
+    _kernels().block_weight_grad[(groups * shares,)](
+        grad, x, out, plan, tokens, rows, inputs // size, blocks, groups, share, grad.stride(0), x.stride(0),
+        tokens % tile == 0, size, group, tile, precision, stages, num_warps=warps,
+    )  # fmt: skip
+    return out[0] if shares == 1 else out.sum(0).to(x.dtype)
+
+
+def float32_precision() -> str:
     """Return how the GPU multiplies float32: as torch does in its own products."""
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 
 
-def _distinct(configs: tuple[Config, ...], size: int) -> list[Config]:
+@cache
+def _product_configs(size: int) -> list[Config]:
     """The configs that differ for blocks of this size, in their order."""
-    return list(dict.fromkeys(config._replace(inner=min(size, config.inner)) for config in configs))
+    return list(dict.fromkeys(config._replace(inner=min(size, config.inner)) for config in _PRODUCT))
 
 
-def _key(kind: str, x: Tensor, values: Tensor, sides: tuple[int, int]) -> tuple[object, ...]:
-    """What a choice is kept by: numbers of tokens and blocks by powers of two."""
-    counts = len(x).bit_length(), values.shape[0].bit_length()
-    return kind, x.device, x.dtype, values.shape[1], sides, counts, precision()
-
-
+@cache
 def _kernels() -> Any:
     """The kernels; Triton takes a while to import, and is not there everywhere."""
     from orthosparse.operators import block_kernels

@@ -126,7 +126,7 @@ def matrix(x: Tensor) -> Tensor:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], index: tuple[Any, ...]) -> None:
-    """Save the two factors, and the index beside them: DDP writes to buffers, the same values, in every forward pass."""
+    """Save the factors, and the index beside them: DDP writes to buffers, the same values, in every forward pass."""
     ctx.save_for_backward(*inputs[:2])
     ctx.index = index
 

@@ -7,27 +7,25 @@ from typing import Any, TypeVar
 import torch
 
 Config = TypeVar("Config", bound=Hashable)
-_WARMUP, _REPEATS = 2, 5
-# Milliseconds by config, by kind of call.
+_WARMUP, _REPEATS = 2, 7
+_DELAY = 1_000_000  # cycles of the GPU, half a millisecond: the launches to be timed queue up meanwhile
+# The fastest config, and the milliseconds of each, by kind of call.
+chosen: dict[Hashable, Any] = {}
 measured: dict[Hashable, dict[Any, float]] = {}
 
 
 def fastest(key: Hashable, configs: Sequence[Config], launch: Callable[[Config], object]) -> Config:
-    """Return the config with which `launch` is fastest; the choice is kept for calls with the same key.
+    """Return the config with which `launch` is fastest; the choice is kept in `chosen` under the key.
 
     The first config is returned without measuring, and not kept, while a CUDA graph is captured, where nothing can be
-    measured, and under ``torch.use_deterministic_algorithms``: a choice by time may differ from run to run, and sums in
-    another order differ in the last bit. Configs that need more than the GPU has are passed over.
+    measured, and where kernels are interpreted. Configs that need more than the GPU has are passed over.
     """
-    if not torch.cuda.is_available() or torch.are_deterministic_algorithms_enabled():
-        return configs[0]  # without a GPU kernels are interpreted
-    if key not in measured:
-        if torch.cuda.is_current_stream_capturing():
-            return configs[0]
-        measured[key] = {config: _milliseconds(launch, config) for config in configs}
-    times = measured[key]
-    chosen: Config = min(times, key=times.__getitem__)
-    return chosen
+    if not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing():
+        return configs[0]
+    times = {config: _milliseconds(launch, config) for config in configs}
+    measured[key] = times
+    chosen[key] = best = min(times, key=times.__getitem__)
+    return best
 
 
 def _milliseconds(launch: Callable[[Config], object], config: Config) -> float:
@@ -40,6 +38,7 @@ def _milliseconds(launch: Callable[[Config], object], config: Config) -> float:
     except OutOfResources:
         return float("inf")
     events = [torch.cuda.Event(enable_timing=True) for _ in range(_REPEATS + 1)]
+    torch.cuda._sleep(_DELAY)
     events[0].record()
     for event in events[1:]:
         launch(config)
