@@ -40,6 +40,7 @@ FLOORS = {
     "report": 3,
     "compacting": 3,
     "front_door": 4,
+    "pruning": 4,
     "": 5,  # the package itself: the public names
     "lab": 6,
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
     from orthosparse.masks import densities_of, overlap
     from orthosparse.modules import BlockConv1x1, BlockLinear, SparseConv1x1, SparseLinear
+    from orthosparse.pruning import prune
     from orthosparse.report import Report
     from orthosparse.schemes import SCHEMES
 
@@ -47,6 +48,7 @@ __all__ = [
     "load_sparse",
     "masks_of",
     "overlap",
+    "prune",
     "replace_masks",
     "sparsify",
     "to_semi_structured",
@@ -74,6 +76,7 @@ _HOMES = {
     "load_sparse": "masking",
     "masks_of": "masking",
     "overlap": "masks",
+    "prune": "pruning",
     "replace_masks": "masking",
     "sparsify": "front_door",
     "to_semi_structured": "masking",

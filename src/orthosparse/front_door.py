@@ -59,6 +59,7 @@ def sparsify(
 ) -> Report:
     """Give `model` masks of exactly ``density * weights`` ones (the nearest integer, halves up), and weights on them.
 
+    It is a start: every scheme but ``base`` replaces the weights, a trained model's too. `prune` keeps their values.
     (`dense_ends` reads `density` as that of the inner layers, and so keeps more; masks of blocks, where no layer has
     entries to take up the rest, miss it by half a block at most.)
 

@@ -1,0 +1,144 @@
+"""Pruning: smaller masks on a model whose weights keep their values, once or step by step."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse import masking
+from orthosparse.checks import check_density, check_model, check_optimizer, check_parameter, check_state
+from orthosparse.choices import DistributionName
+from orthosparse.counts import count_of
+from orthosparse.distributed import broadcast_masks, broadcast_seed
+from orthosparse.distributions import DISTRIBUTIONS
+from orthosparse.layers import Layer, find_layers, left_dense, unwrapped
+from orthosparse.mappings import Masks, ScoredMasks
+from orthosparse.masks import counts_of, density_of, top_k
+from orthosparse.randomness import derive, draw_seed
+from orthosparse.registry import lookup
+from orthosparse.report import Report, row_of
+from orthosparse.selection import Selector
+from orthosparse.sharding import full_tensor
+
+KEPT = "values kept"  # what stands for the scheme in the report
+
+
+def prune(
+    model: nn.Module,
+    density: float,
+    *,
+    distribution: DistributionName | str = "magnitude",
+    batch: Any = None,
+    loss: Callable[..., Tensor] | None = None,
+    include: Sequence[Selector] | Selector | None = None,
+    exclude: Sequence[Selector] | Selector = (),
+    rewind: Mapping[str, Tensor] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    generator: torch.Generator | None = None,
+    **options: Any,
+) -> Report:
+    """Keep exactly ``density * weights`` of a model's weights, those of largest score, at the values that they have.
+
+    A model that has masks already, from here or from `sparsify`, is pruned further: the new masks lie inside the old
+    ones, so that calls at falling densities, with training between them, prune step by step.
+
+    Args:
+        density: of all weights of the layers, whether they are active now or not.
+        distribution: what scores the weights, a name in DISTRIBUTIONS: ``magnitude``, ``snip``, ``grasp``, ``synflow``,
+            ``snip_iterative``.
+        batch: ``(x, y)``, or an iterable of such, for the distributions that look at data; `loss` as in `sparsify`.
+        include: only these layers (see `find_layers`, also for `exclude`); of a model without masks.
+        rewind: a state dict of the model, as it was earlier: the weights that stay go back to the values in it, and so
+            does everything else. Masks in it are not looked at.
+        optimizer: one that has trained the model; it forgets what it holds of the weights that leave.
+        options: go to the distribution.
+
+    Raises:
+        TypeError: an argument of a wrong type; the model is unchanged, as below.
+        ValueError: a bad argument, a distribution that draws at random, a density above that of the masks on the model,
+            or a state dict of another model.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 10))
+        >>> [prune(model, density).got for density in (0.5, 0.2, 0.05)]
+        [600, 240, 60]
+    """
+    density, model = check_density(density), unwrapped(check_model(model))
+    score = lookup(DISTRIBUTIONS, distribution, "distribution")
+    check_optimizer(optimizer)
+    old = masking.masks_of(model)
+    _check_falling(old, density)
+    layers = _layers(model, old, include, exclude)
+    state = None if rewind is None else _plain_state(model, rewind)
+    seed = broadcast_seed(draw_seed(generator))
+    data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
+    chosen = score(model, density, layers=layers, **data, **options)
+    if not isinstance(chosen, ScoredMasks):
+        raise ValueError(f"distribution: expected one that scores weights; {distribution!r} draws them at random")
+    masks = broadcast_masks(_inside(chosen, old, density) if old else chosen)
+    if old:
+        masking.replace_masks(model, masks, optimizer=optimizer)
+    else:
+        masking.attach(model, masks, layers=layers, optimizer=optimizer)
+    if state is not None:
+        masking.load_sparse(model, state)
+    asked = counts_of(masks)
+    rows = [
+        row_of(layer, full_tensor(layer.weight()), masks[name], asked=asked[name], overlap=None, gain=1.0)
+        for name, layer in layers.items()
+    ]
+    left = left_dense(model, layers)
+    return Report(tuple(rows), sum(asked.values()), distribution, KEPT, 1.0, seed, left)
+
+
+def _layers(
+    model: nn.Module, old: Masks, include: Sequence[Selector] | Selector | None, exclude: Sequence[Selector] | Selector
+) -> dict[str, Layer]:
+    if not old:
+        layers = find_layers(model, include=include, exclude=exclude)
+    elif include is None and not exclude:
+        modules = dict(model.named_modules())
+        homes = [name if name in modules else name.rpartition(".")[0] for name in old]  # "": the model itself
+        found = find_layers(model, include=None if "" in homes else homes)
+        layers = {name: found[name] for name in old if name in found}
+    else:
+        given = "include" if include is not None else "exclude"
+        raise ValueError(f"{given}: expected none for a model that has masks: they say which layers are pruned")
+    if not layers or layers.keys() < old.keys():
+        lacking = ", ".join(old.keys() - layers.keys()) or "any"
+        raise ValueError(f"model: expected layers to prune, named or found by find_layers; did not find {lacking}")
+    for name, layer in layers.items():
+        check_parameter(name, layer.parameter())
+    return layers
+
+
+def _check_falling(old: Masks, density: float) -> None:
+    if old and count_of(density, sum(mask.numel() for mask in old.values())) > sum(counts_of(old).values()):
+        raise ValueError(f"density: expected at most {density_of(old):.6g}, that of the masks; got {density!r}")
+
+
+def _inside(chosen: ScoredMasks, old: Masks, density: float) -> Masks:
+    """Return the masks of the largest scores among the weights that are active."""
+    count = count_of(density, sum(mask.numel() for mask in old.values()))
+    kept = top_k({name: score[old[name].to(score.device)] for name, score in chosen.scores.items()}, count)
+    new = {name: mask.clone() for name, mask in old.items()}
+    for name, mask in new.items():
+        mask[old[name]] = kept[name].to(mask.device)
+    return new
+
+
+def _plain_state(model: nn.Module, rewind: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the state dict without masks, once it is known to fit."""
+    plain, own = _without_masks(check_state(rewind)), _without_masks(model.state_dict())
+    for key in {**own, **plain}:
+        there, wanted = getattr(plain.get(key), "shape", None), getattr(own.get(key), "shape", None)
+        if there is None or there != wanted:
+            shapes = f"{key!r} has shape {there} there and {wanted} in the model"
+            raise ValueError(f"rewind: expected a state dict of this model; {shapes}")
+    return plain
+
+
+def _without_masks(state: Mapping[str, Any]) -> dict[str, Any]:
+    masks = {f"{key}_mask" for key in state}
+    return {key: value for key, value in state.items() if key not in masks}
