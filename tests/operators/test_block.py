@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from operators import hopper
 from operators.blocks import draw
-from orthosparse.operators import SIZES, block, block_linear, has_kernel
+from orthosparse.operators import SIZES, block_linear, has_kernel
 from orthosparse.operators import block_launches as launches
 
 _TRITON = tuple(int(part) for part in version("triton").split(".")[:2]) if importlib.util.find_spec("triton") else (0,)
@@ -94,32 +94,6 @@ def test_gradients_of_first_and_second_order_are_right(generator):
 
     assert torch.autograd.gradcheck(f, leaves, fast_mode=True)
     assert torch.autograd.gradgradcheck(f, leaves, fast_mode=True)
-
-
-def test_the_direct_way_has_the_same_gradients_of_first_and_second_order(generator, monkeypatch):
-    weight = draw((2, 3), 16, 0.5, generator, **F64)
-    x = torch.randn(2, weight.shape[1], generator=generator, **F64)
-    bias = torch.randn(weight.shape[0], generator=generator, **F64)
-    leaves = [leaf.requires_grad_() for leaf in (x, weight.values, bias)]
-    monkeypatch.setattr(block, "_interpreted", lambda: True)
-    seen = []
-    monkeypatch.setattr(block, "_linear", lambda *args, own=block._linear: seen.append(1) or own(*args))
-
-    def f(x, values, bias):
-        return block_linear(x, values, bias, weight.plan, weight.shape)[:, :20]
-
-    assert torch.autograd.gradcheck(f, leaves, fast_mode=True)
-    assert torch.autograd.gradgradcheck(f, leaves, fast_mode=True)
-    assert seen
-
-
-def test_whoever_counts_operators_sees_them(generator, monkeypatch):
-    weight = draw((2, 3), 16, 0.5, generator, **F64)
-    x = torch.randn(7, weight.shape[1], generator=generator, **F64, requires_grad=True)
-    monkeypatch.setattr(block, "_interpreted", lambda: True)
-    with FlopCounterMode(display=False) as counter:
-        block_linear(x, weight.values.requires_grad_(), None, weight.plan, weight.shape).sum().backward()
-    assert counter.get_total_flops() == 3 * 2 * 7 * weight.values.numel()
 
 
 def test_the_operators_keep_torchs_rules(generator):

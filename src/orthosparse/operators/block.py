@@ -11,12 +11,13 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from orthosparse.operators import block_batched, block_launches
+from orthosparse.operators.autocast import cast
 from orthosparse.operators.block_plan import GROUPS
 from orthosparse.operators.block_plan import plan_of as plan_of
-from orthosparse.operators.registration import Kind, check_factors, matrix, register
+from orthosparse.operators.registration import Kind, check_factors, linear, matrix, register
 
 SIZES = tuple(GROUPS)
 _KERNEL_TYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -32,52 +33,11 @@ def block_linear(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, s
         shape: (outputs, inputs) of the whole weight.
     """
     kind = x.device.type
-    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(kind)
-        x, values, bias = x.to(dtype), values.to(dtype), None if bias is None else bias.to(dtype)
+    if torch.is_autocast_enabled(kind):
+        x, values, bias = cast(torch.get_autocast_dtype(kind), x, values, bias)
     check_factors(x, values, inputs=shape[1])
-    if _is_direct(x):
-        return _Direct.apply(x, values, bias, plan, shape)  # type: ignore[no-any-return,no-untyped-call]
     blocks, size, _ = values.shape
-    return torch.ops.orthosparse.block_linear(x, values, bias, plan, blocks, size, *shape)  # type: ignore[no-any-return]
-
-
-class _Direct(torch.autograd.Function):
-    """The same product without the way through torch's dispatcher, which takes longer than many a kernel."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, shape: tuple[int, int]
-    ) -> Tensor:
-        ctx.save_for_backward(x, values)
-        ctx.plan, ctx.shape = plan, shape
-        blocks, size, _ = values.shape
-        return _linear(x, values, bias, plan, blocks, size, *shape)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, values = ctx.saved_tensors
-        need, index = ctx.needs_input_grad, (ctx.plan, *values.shape[:2], *ctx.shape)
-        input_grad, weight_grad = _input_grad, _weight_grad
-        if torch.is_grad_enabled():  # to be differentiated again
-            input_grad, weight_grad = torch.ops.orthosparse.block_input_grad, torch.ops.orthosparse.block_weight_grad
-        return (
-            input_grad(grad, values, *index) if need[0] else None,
-            weight_grad(grad, x, *index) if need[1] else None,
-            matrix(grad).sum(0) if need[2] else None,
-            None,
-            None,
-        )
-
-
-def _is_direct(x: Tensor) -> bool:
-    """Whether kernels may be launched at once: nobody traces or counts operators."""
-    return (
-        (x.is_cuda or _interpreted())
-        and not torch.compiler.is_compiling()
-        and type(x) in (Tensor, nn.Parameter)
-        and not torch._C._len_torch_dispatch_stack()
-    )
+    return linear(_KIND, x, values, bias, plan, blocks, size, *shape)
 
 
 def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
@@ -137,16 +97,15 @@ def _fake_weight_grad(grad: Tensor, x: Tensor, plan: Tensor, *sizes: int) -> Ten
     return x.new_empty(sizes[0], sizes[1], sizes[1])
 
 
-register(
-    Kind(
-        "block",
-        "Tensor plan, int blocks, int size, int outputs, int inputs",
-        ("CPU", "CUDA"),
-        _linear,
-        _input_grad,
-        _weight_grad,
-        _fake_linear,
-        _fake_input_grad,
-        _fake_weight_grad,
-    )
+_KIND = Kind(
+    "block",
+    "Tensor plan, int blocks, int size, int outputs, int inputs",
+    ("CPU", "CUDA"),
+    _linear,
+    _input_grad,
+    _weight_grad,
+    _fake_linear,
+    _fake_input_grad,
+    _fake_weight_grad,
 )
+register(_KIND)

@@ -1,27 +1,13 @@
 """Block-sparse products by torch's batched ones: on the CPU, in float64, and where there is no Triton."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from orthosparse.operators.autocast import without_autocast
 from orthosparse.operators.block_plan import tables_of
 
 
-def _without_autocast(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Let `function` compute in the type that it is given: under autocast that has been chosen already."""
-
-    @wraps(function)
-    def run(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
-            return function(x, *args, **kwargs)
-
-    return run
-
-
-@_without_autocast
+@without_autocast
 def product(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, *, features: int, transposed: bool) -> Tensor:
     """Return ``x @ weight.T + bias``, or ``x @ weight`` if `transposed`, with `features` columns; `x` is a matrix."""
     blocks, size, _ = values.shape
@@ -34,7 +20,7 @@ def product(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, *, fea
     return y if bias is None else y.add_(bias)
 
 
-@_without_autocast
+@without_autocast
 def weight_grad(grad: Tensor, x: Tensor, plan: Tensor, *, blocks: int, size: int) -> Tensor:
     """Return the active blocks of ``grad.T @ x``, both matrices."""
     tables = tables_of(plan, blocks=blocks, grid=(grad.shape[1] // size, x.shape[1] // size), size=size)

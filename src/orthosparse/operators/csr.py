@@ -12,8 +12,9 @@ import warnings
 import torch
 from torch import Tensor
 
+from orthosparse.operators.autocast import cast, without_autocast
 from orthosparse.operators.block_plan import starts_of
-from orthosparse.operators.registration import Kind, check_factors, matrix, register
+from orthosparse.operators.registration import Kind, check_factors, linear, matrix, register
 
 with warnings.catch_warnings():  # torch says once that its CSR tensors are in beta
     warnings.simplefilter("ignore")
@@ -28,8 +29,10 @@ def csr_linear(x: Tensor, values: Tensor, bias: Tensor | None, *tables: Tensor) 
         values: ``[1, entries]``.
         tables: from `csr_tables`.
     """
+    if torch.is_autocast_enabled(x.device.type):
+        x, values, bias = cast(torch.float32, x, values, bias)
     check_factors(x, values, inputs=len(tables[2]) - 1)
-    return torch.ops.orthosparse.csr_linear(_laid_out(x), values, bias, *tables)  # type: ignore[no-any-return]
+    return linear(_KIND, _laid_out(x), values, bias, *tables)
 
 
 def csr_tables(rows: Tensor, columns: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -43,6 +46,7 @@ def csr_tables(rows: Tensor, columns: Tensor, shape: tuple[int, int]) -> tuple[T
     return tuple(table.to(torch.int32) for table in found)  # type: ignore[return-value]
 
 
+@without_autocast
 def _linear(x: Tensor, values: Tensor, bias: Tensor | None, *tables: Tensor) -> Tensor:
     row_starts, columns, column_starts, *_ = tables
     weight = _csr(row_starts, columns, values, len(column_starts) - 1)
@@ -50,12 +54,14 @@ def _linear(x: Tensor, values: Tensor, bias: Tensor | None, *tables: Tensor) -> 
     return _unflatten(y if bias is None else y.add_(bias.unsqueeze(1)), x)
 
 
+@without_autocast
 def _input_grad(grad: Tensor, values: Tensor, *tables: Tensor) -> Tensor:
     row_starts, _, column_starts, column_rows, by_column = tables
     transposed = _csr(column_starts, column_rows, values[0].index_select(0, by_column), len(row_starts) - 1)
     return _unflatten(_product(transposed, _features_first(grad)), grad)
 
 
+@without_autocast
 def _weight_grad(grad: Tensor, x: Tensor, *tables: Tensor) -> Tensor:
     row_starts, columns, column_starts, *_ = tables
     pattern = _csr(row_starts, columns, x.new_zeros(1, len(columns)), len(column_starts) - 1)
@@ -107,19 +113,16 @@ def _fake_weight_grad(grad: Tensor, x: Tensor, *tables: Tensor) -> Tensor:
     return x.new_empty(1, len(tables[1]))
 
 
-register(
-    Kind(
-        "csr",
-        "Tensor row_starts, Tensor columns, Tensor column_starts, Tensor column_rows, Tensor by_column",
-        ("CPU",),
-        _linear,
-        _input_grad,
-        _weight_grad,
-        _fake_linear,
-        _fake_input_grad,
-        _fake_weight_grad,
-        _laid_out,
-    )
+_KIND = Kind(
+    "csr",
+    "Tensor row_starts, Tensor columns, Tensor column_starts, Tensor column_rows, Tensor by_column",
+    ("CPU",),
+    _linear,
+    _input_grad,
+    _weight_grad,
+    _fake_linear,
+    _fake_input_grad,
+    _fake_weight_grad,
+    _laid_out,
 )
-for _name in ("linear", "input_grad", "weight_grad"):
-    torch.library.register_autocast(f"orthosparse::csr_{_name}", "cpu", torch.float32)
+register(_KIND)

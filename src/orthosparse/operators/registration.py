@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
 Operator = Callable[..., Tensor]
@@ -44,6 +44,55 @@ class Kind:
         return getattr(torch.ops.orthosparse, f"{self.name}_{name}")
 
 
+def linear(kind: Kind, x: Tensor, values: Tensor, bias: Tensor | None, *index: Any) -> Tensor:
+    """Return ``x @ weight.T + bias``: by the operator where somebody traces or counts operators, else directly.
+
+    The way through torch's dispatcher takes longer than many a kernel.
+    """
+    if type(x) not in _PLAIN or torch.compiler.is_compiling() or _is_watched():
+        return kind.operator("linear")(x, values, bias, *index)  # type: ignore[no-any-return]
+    return _Direct.apply(kind, x, values, bias, *index)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Direct(torch.autograd.Function):
+    """The product and its gradients, without torch's dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, kind: Kind, x: Tensor, values: Tensor, bias: Tensor | None, *index: Any) -> Tensor:
+        ctx.save_for_backward(x, values)
+        ctx.kind, ctx.index = kind, index
+        return kind.linear(x, values, bias, *index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        kind, need = ctx.kind, ctx.needs_input_grad
+        input_grad, weight_grad = kind.input_grad, kind.weight_grad
+        if torch.is_grad_enabled() or _is_watched():  # to be differentiated again, or counted
+            input_grad, weight_grad = kind.operator("input_grad"), kind.operator("weight_grad")
+        return None, *_gradients(ctx, kind.laid_out(grad), need[1:], input_grad, weight_grad)
+
+
+_PLAIN = (Tensor, nn.Parameter)
+
+
+def _is_watched() -> bool:
+    """Whether a mode of torch wants to see operators."""
+    return bool(torch._C._len_torch_dispatch_stack())
+
+
+def _gradients(
+    ctx: Any, grad: Tensor, need: tuple[bool, ...], input_grad: Operator, weight_grad: Operator
+) -> tuple[Tensor | None, ...]:
+    """The gradients of ``linear(x, values, bias, *index)``."""
+    (x, values), index = _kept(ctx)
+    return (
+        input_grad(grad, values, *index) if need[0] else None,
+        weight_grad(grad, x, *index) if need[1] else None,
+        matrix(grad).sum(0) if need[2] else None,
+        *[None] * len(index),
+    )
+
+
 _library = torch.library.Library("orthosparse", "FRAGMENT")
 
 
@@ -69,14 +118,7 @@ def _differentiate(kind: Kind) -> None:
     linear, input_grad, weight_grad = (kind.operator(name) for name in ("linear", "input_grad", "weight_grad"))
 
     def of_linear(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x, values), index = _kept(ctx)
-        need, grad = ctx.needs_input_grad, kind.laid_out(grad)
-        return (
-            input_grad(grad, values, *index) if need[0] else None,
-            weight_grad(grad, x, *index) if need[1] else None,
-            matrix(grad).sum(0) if need[2] else None,
-            *[None] * len(index),
-        )
+        return _gradients(ctx, kind.laid_out(grad), ctx.needs_input_grad, input_grad, weight_grad)
 
     def of_input_grad(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (g, values), index = _kept(ctx)

@@ -93,7 +93,10 @@ def against_dense(device: torch.device, quick: bool) -> Iterator[Found]:
         name = f"{side} x {side}, block {size}, density {density}"
         first = milliseconds(case.steps(), device, rounds=1)["sparse"]
         times = milliseconds(case.steps(), device, rounds=5)
-        parts = milliseconds(case.kernels(), device, rounds=3)
+        kernels = case.kernels()
+        if device.type == "cuda":
+            kernels = {part: captured(call) for part, call in kernels.items()}
+        parts = milliseconds(kernels, device, rounds=3)
         detail = ", ".join([_pair(times), *(f"{part} {taken:.3f}" for part, taken in parts.items())])
         yield f"{name}, step", times["dense"] / times["sparse"], target, f"{detail}; first call {first:.0f} ms"
         times = milliseconds(case.forwards(), device, rounds=3)
@@ -152,7 +155,9 @@ def against_others(device: torch.device, quick: bool) -> Iterator[Found]:
 def against(whose: str, side: int, size: int, density: float, device: str, tokens: int) -> None:
     """Print the milliseconds of somebody's forward product and of ours."""
     case = Case(side, size, density, torch.device(device), tokens)
-    times = milliseconds({"theirs": _OTHERS[whose](case), "ours": case.kernels()["forward"]}, torch.device(device))
+    x, theirs = case.x.detach(), _OTHERS[whose](case)
+    with torch.no_grad():
+        times = milliseconds({"theirs": theirs, "ours": lambda: case.layer(x)}, torch.device(device))
     print(times["theirs"], times["ours"])
 
 
