@@ -28,6 +28,7 @@ NAMES = [
     "imagenet",
     "conv_details",
     "aligned",
+    "strides",
 ]
 
 
@@ -100,6 +101,7 @@ def test_tables_are_rectangles_and_titles_stand(name):
         ("parameter_counts", 7),
         ("imagenet", 4),
         ("aligned", 105),  # (2 x 4 + 2) x 6 + 3 x 3 x 5
+        ("strides", 6),  # 2 x 3
     ],
 )
 def test_items_are_complete(name, count):

@@ -1,6 +1,6 @@
 """The paper, item by item: every table and figure is one file that lists its experiments and renders their rows.
 
-`aligned` is a study of ours beside them.
+`aligned` and `strides` are studies of ours beside them.
 
 An item has ``TITLE``, ``SEEDS`` (the paper's, or fewer where nothing is averaged), ``experiments(*, smoke=False)`` and
 ``render(rows, *, smoke=False) -> Rendered``; `smoke` is a tiny version that runs in seconds without data on disk.
@@ -27,6 +27,7 @@ from orthosparse.lab.paper import (
     parameter_counts,
     ranks,
     singular_values,
+    strides,
 )
 
 __all__ = ["ITEMS"]
@@ -50,4 +51,5 @@ ITEMS: dict[str, ModuleType] = {
     "imagenet": imagenet,
     "conv_details": conv_details,
     "aligned": aligned,
+    "strides": strides,
 }

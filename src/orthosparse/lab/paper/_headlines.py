@@ -28,6 +28,7 @@ class _Part:
 
     Attributes:
         whole: whether the part stands for the item, which is then named with all its runs.
+        paper: what stands in place of numbers that the paper does not have.
     """
 
     tables: int = 9
@@ -35,9 +36,11 @@ class _Part:
     blocks: tuple[str, ...] = ()
     seeds: bool = True
     whole: bool = False
+    paper: str = FIGURE
 
 
 _PARTS = {
+    "aligned": _Part(paper="not in it"),
     "efficiency": _Part(tables=1, columns=("n = 2048",)),
     "expected_density": _Part(columns=("largest_distance",)),
     "init_runtime": _Part(tables=1, blocks=("erk",)),
@@ -45,6 +48,7 @@ _PARTS = {
     "parameter_counts": _Part(columns=("kept",)),
     "ranks": _Part(seeds=False),
     "singular_values": _Part(columns=("linear",), blocks=("uniform",), whole=True),
+    "strides": _Part(paper="not in it"),
 }
 
 
@@ -84,7 +88,7 @@ def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[L
     title = chapter.title if table.title == chapter.title else f"{chapter.title}. {table.title}"
     rows = rows or _rows_of(chapter, column)
     short = "" if all(cell.whole for _, cell in measured) or len(shared) > 1 else f", {measured[0][1].setting}"
-    return Headline(f"{title}: {column.label}{short}", paper or FIGURE, ours + _bracketed(notes), rows)
+    return Headline(f"{title}: {column.label}{short}", paper or part.paper, ours + _bracketed(notes), rows)
 
 
 def _blocks(cells: Sequence[tuple[Line, str]]) -> str:
