@@ -164,7 +164,7 @@ def test_the_exit_codes_are_in_the_help(capsys):
     [
         (["trian"], "error: No such command 'trian'. Did you mean 'train'? Try: orthosparse --help\n"),
         (["train", "--modle", "mlp"], "Try: orthosparse train --help\n"),
-        (["paper", "run"], "error: Missing argument 'ITEM'. Try: orthosparse paper run --help\n"),
+        (["data"], "error: Missing argument 'NAME'. Try: orthosparse data --help\n"),
     ],
 )
 def test_a_wrong_word_is_answered_with_the_help_to_read(words, line, capsys):

@@ -19,7 +19,7 @@ def test_every_field_is_an_option_with_the_fields_own_help_and_default():
     assert options.keys() == {field.name for part in (Run, Recipe) for field in fields(part)} | {"seed"}
     for field in fields(Run):
         if field.name not in ("recipe", "density"):
-            assert options[field.name].annotation.__metadata__[0].help == field.metadata["help"]
+            assert options[field.name].annotation.__metadata__[0].help.startswith(field.metadata["help"])
     assert options["distribution"].default == "erk"
     assert options["model"].default is inspect.Parameter.empty
     assert all(options[field.name].default is None for field in fields(Recipe))

@@ -1,6 +1,9 @@
 import pytest
+import typer
 
-from orthosparse.lab.commands._options import check_at_least, named_value, whole_numbers
+from orthosparse.lab import cli
+from orthosparse.lab.commands._options import ROOT, check_at_least, listing, matching, named_value, whole_numbers
+from orthosparse.lab.names import TABLES, names_of
 
 
 @pytest.mark.parametrize(
@@ -38,3 +41,25 @@ def test_a_number_below_the_least_is_named_and_one_that_was_not_given_is_not():
     check_at_least(1, samples=1, limit=None)
     with pytest.raises(ValueError, match="limit: expected 1 or more; got -1"):
         check_at_least(1, samples=1, limit=-1)
+
+
+@pytest.mark.parametrize("option", TABLES)
+def test_every_name_of_a_table_is_taken_in_any_case_and_listed(option):
+    names = names_of(option)
+    assert [matching(option)(name.upper()) for name in names] == list(names)
+    assert matching(option)([name.title() for name in names]) == list(names)
+    assert all(name in listing(option, "What it is.") for name in names)
+    assert matching(option)("no such name") == "no such name"
+    assert matching(option)(None) is None
+
+
+def test_every_command_that_takes_a_root_has_the_same_default():
+    group = typer.main.get_command(cli.app)
+    context = typer.Context(group)
+    defaults = {}
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        for each in getattr(command, "commands", {name: command}).values():
+            defaults |= {f"{name} {each.name}": p.default for p in each.params if p.name == "root"}
+    assert len(defaults) > 5
+    assert {str(default) for name, default in defaults.items() if name != "bench training"} == {str(ROOT)}

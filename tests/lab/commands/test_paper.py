@@ -50,7 +50,7 @@ def paper(monkeypatch, tmp_path):
     """A package `paper` of toy items, and a report that only counts."""
     written = []
     package, report = types.ModuleType("orthosparse.lab.paper"), types.ModuleType("orthosparse.lab.paper.report")
-    package.ITEMS, package.__path__ = ITEMS, real.__path__
+    package.ITEMS, package.__path__, package.__spec__ = ITEMS, real.__path__, real.__spec__
     queue = types.ModuleType("orthosparse.lab.paper.queue")
     queue.QUEUE = [
         types.SimpleNamespace(
@@ -134,7 +134,7 @@ def test_the_precision_that_a_training_has_anyway_makes_no_other_row(capsys):
     assert cli.main(["paper", "run", "tiny", "--epochs", "1"]) == 0
     assert "0 pairs run, 2 had a row" in capsys.readouterr().out
     assert cli.main(["paper", "run", "tiny", "--epochs", "1", "--precision", "fp32"]) == 0
-    assert "1 pairs run, 1 had a row" in capsys.readouterr().out
+    assert "1 pair run, 1 had a row" in capsys.readouterr().out
 
 
 def test_a_budget_leaves_what_cannot_end_in_time(capsys, monkeypatch):
@@ -164,7 +164,7 @@ def test_minutes_take_the_queue_in_its_order(capsys):
     assert "2 pairs run, 0 had a row" in capsys.readouterr().out
     assert sorted(row["fields"]["size"] for row in stored()) == [10, 12]
     assert cli.main(["paper", "run", "masks", "--minutes", "5", "--device", "cpu"]) == 0
-    assert "1 pairs run" in capsys.readouterr().out
+    assert "1 pair run" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -187,17 +187,20 @@ def test_minutes_take_the_queue_in_its_order(capsys):
         (["run", "masks", "--precision", "fp8"], "precision: expected one of bf16, fp32, fp64, tf32; got 'fp8'"),
         (["run", "tiny", "--precision", ""], "precision: expected one of bf16, fp32, fp64, tf32; got ''"),
         (["run", "masks", "--jobs", "0"], "jobs"),
+        (["run", "masks", "--engine", "ray", "--gpus", "-1"], "gpus"),
+        (["run", "masks", "--minutes", "nan"], "minutes: expected more than 0"),
         (["run", "masks", "--address", "host:1"], "take --engine ray"),
         (["run", "masks", "--engine", "ray", "--address", "nowhere"], "address: expected HOST:PORT"),
         (["report", "--out", "page.html"], "paper run` or `paper merge` makes it"),
         (["merge", "missing.jsonl"], "missing.jsonl"),
     ],
 )
-def test_what_is_asked_wrongly_is_one_line_and_leaves_nothing(capsys, arguments, message):
+def test_what_is_asked_wrongly_is_one_line_and_leaves_nothing(capsys, tmp_path, arguments, message):
     assert cli.main(["paper", *arguments]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert message in error
+    assert arguments[0] == "merge" or "nowhere" in arguments or not list(tmp_path.iterdir())
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(capsys):
@@ -209,9 +212,9 @@ def test_a_cluster_that_does_not_answer_is_one_line(capsys):
 def test_data_that_is_not_there_is_one_line_with_the_command_that_gets_it(capsys):
     assert cli.main(["paper", "run", "needs_data", "masks", "--root", "nowhere"]) == 1
     captured = capsys.readouterr()
-    assert "1 pairs run, 0 had a row, 2 failed" in captured.out
-    (line,) = [line for line in captured.err.splitlines() if line.startswith("error:")]
-    assert "2 pairs" in line
+    assert "1 pair run, 0 had a row, 2 failed" in captured.out
+    (line,) = [line for line in captured.err.splitlines() if "nowhere" in line]
+    assert line.startswith("error: 2 pairs, such as training mlp mnist")
     assert "orthosparse data mnist --root" in line
     assert "nowhere" in line
 
@@ -311,6 +314,15 @@ def test_list_and_run_and_merge_give_json_and_nothing_else(capsys):
     assert cli.main(["paper", "merge", "--export", "all.jsonl", "--json"]) == 0
     merged = json.loads(capsys.readouterr().out)
     assert (merged["added"], merged["problems"], merged["exported"]) == (0, [], {"all.jsonl": 3})
+
+
+def test_no_pair_is_begun_whose_data_is_not_there(capsys, monkeypatch):
+    monkeypatch.setattr(Training, "run", None)
+    for more in ([], ["--jobs", "2"], ["--minutes", "1"]):
+        assert cli.main(["paper", "run", "needs_data", "--seeds", "1", "--root", "nowhere", *more]) == 1
+        captured = capsys.readouterr()
+        assert captured.out.startswith("0 pairs run, 0 had a row, 1 failed")
+        assert captured.err.count("\n") == captured.err.count("orthosparse data mnist") == 1
 
 
 def test_a_failed_pair_is_in_the_json_and_in_the_exit_code(capsys):

@@ -68,7 +68,7 @@ def test_a_second_run_is_refused_resumed_or_told_what_differs(tmp_path, capsys):
         (["--log", "mlflow"], "tensorboard"),
         (["--option", "center"], "NAME=VALUE"),
         (["--option", "nonsense=1"], "nonsense"),
-        (["--data", "mnist"], "root: expected the folder that holds mnist"),
+        (["--data", "mnist"], "mnist: expected data/MNIST/raw"),
         (["--data", "mnist", "--root", "/nowhere"], "/nowhere"),
     ],
 )
@@ -153,3 +153,20 @@ def test_a_forged_checkpoint_is_one_line(tmp_path, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1] == f"error: {out}: every checkpoint in it is damaged; remove it, or choose another, to start again"
     assert all(line.startswith("WARNING: ") for line in lines[:-1])
+
+
+@pytest.mark.parametrize(
+    "more", [["--scheme", "eoi"], ["--distribution", "erk"], ["--option", "iterations=5"], ["--exclude", "fc1"]]
+)
+def test_an_option_of_the_sparse_start_without_a_density_is_not_ignored(tmp_path, capsys, more):
+    dense = ["train", "--model", "mlp", "--data", "digits", "--epochs", "1", "--out", str(tmp_path / "run")]
+    assert cli.main([*dense, *more]) == 2
+    assert "expected --density with it; without one the dense network is trained" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert cli.main([*dense, *more, "--density", "1", "--quiet", "--device", "cpu", "--log", "csv"]) == 0
+
+
+def test_names_are_taken_in_any_case(tmp_path):
+    assert _train(tmp_path / "run", "--quiet", "--model", "MLP", "--scheme", "Base", "--log", "CSV") == 0
+    (row,) = Store(tmp_path / "run" / "results.sqlite").rows()
+    assert (row["fields"]["model"], row["fields"]["scheme"]) == ("mlp", "base")

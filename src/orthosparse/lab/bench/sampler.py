@@ -14,6 +14,7 @@ from torch import Tensor
 
 from orthosparse import givens
 from orthosparse.lab.bench.timing import fresh, in_turn, shortest
+from orthosparse.lab.threads import one_thread
 
 _FIRST_CALL = """
 import torch, orthosparse, time
@@ -139,13 +140,9 @@ CHECKS = {"exactness": exactness, "speed": speed, "calls": calls, "growth": grow
 
 def run(checks: Sequence[str] = tuple(CHECKS), *, quick: bool = False) -> Iterator[Row]:
     """Yield the rows of the named checks, on one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         for check in checks:
             yield from CHECKS[check](quick)
-    finally:
-        torch.set_num_threads(before)
 
 
 def line(row: Row) -> str:

@@ -7,8 +7,7 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
-from orthosparse.lab.commands._options import named_value
-from orthosparse.lab.names import completing
+from orthosparse.lab.commands._options import choice, named_value
 
 Command = Callable[..., None]
 _RECIPE = "The model whose recipe is taken; by default the model's own."
@@ -56,17 +55,16 @@ def given_of(given: dict[str, Any]) -> dict[str, Any]:
 def _options(description: Any, *, optional: bool) -> Iterator[inspect.Parameter]:
     for field in fields(description):
         if field.name == "recipe":
-            option = typer.Option(help=_RECIPE, autocompletion=completing("recipe"))
-            yield _parameter("recipe", Annotated[str | None, option], None)
+            yield _parameter("recipe", Annotated[str | None, choice("recipe", _RECIPE)], None)
         else:
             yield _option(field, optional=optional)
 
 
 def _option(field: Field[Any], *, optional: bool) -> inspect.Parameter:
     about = field.metadata
-    extra: dict[str, Any] = {"autocompletion": completing(about["names"])} if "names" in about else {}
     names = [f"--{about['option']}"] if "option" in about else []
-    option, kind = typer.Option(*names, help=about["help"], **extra), field.type
+    option = choice(about["names"], about["help"]) if "names" in about else typer.Option(*names, help=about["help"])
+    kind = field.type
     if get_origin(kind) in (dict, tuple):
         return _parameter(field.name, Annotated[list[str] | None, option], None)
     if optional:

@@ -1,23 +1,63 @@
-"""Options that several commands read the same way, and what they print for machines."""
+"""Options that several commands read the same way, and how they print counts and JSON."""
 
 import json as _json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.names import completing
+from orthosparse.lab.names import completing, names_of
 
-Distribution = Annotated[
-    str, typer.Option(help="How many weights each layer keeps.", autocompletion=completing("distribution"))
-]
-Scheme = Annotated[str, typer.Option(help="Which weights, and with what values.", autocompletion=completing("scheme"))]
+ROOT = Path("data")  # where every command looks for data, and puts it
+
+
+def matching(option: str) -> Callable[[Any], Any]:
+    """Return a callback that spells the values of an option as its table does, whatever their case.
+
+    Example:
+        >>> matching("scheme")("EOI"), matching("model")("timm:ViT"), matching("item")(["RANKS"])
+        ('eoi', 'timm:ViT', ['ranks'])
+    """
+
+    def match(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [match(each) for each in value]
+        known = {name.lower(): name for name in names_of(option)}
+        return known.get(value.lower(), value) if isinstance(value, str) else value
+
+    return match
+
+
+def choice(option: str, help: str, *names: str) -> Any:  # noqa: A002 - typer's own name for it
+    """Return an option whose values are the names of a table, in any case.
+
+    Args:
+        option: the table, see `lab.names`.
+        help: what the option is for; the names are added where it does not have them all.
+        names: of the option itself, where it is not called like its parameter.
+    """
+    return typer.Option(
+        *names, help=listing(option, help), autocompletion=completing(option), callback=matching(option)
+    )
+
+
+def listing(option: str, help: str) -> str:  # noqa: A002 - as above
+    """Return a help with the names of a table, added where it does not have them all.
+
+    Example:
+        >>> listing("engine", "Where pairs run."), listing("engine", "local or ray.")
+        ('Where pairs run. Any of local, ray.', 'local or ray.')
+    """
+    names = names_of(option)
+    return help if all(name in help for name in names) else f"{help} Any of {', '.join(names)}."
+
+
+Distribution = Annotated[str, choice("distribution", "How many weights each layer keeps.")]
+Scheme = Annotated[str, choice("scheme", "Which weights, and with what values.")]
 Options = Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the distribution or the scheme.")]
 Exclude = Annotated[list[str] | None, typer.Option(help="A layer (name or glob) that stays dense.")]
-Floor = Annotated[
-    str,
-    typer.Option(help="Layers below their floor: raise, partial or error.", autocompletion=completing("floor")),
-]
+Floor = Annotated[str, choice("floor", "Layers below their floor.")]
 Seed = Annotated[int, typer.Option(help="Everything that is drawn follows from it.")]
 Root = Annotated[Path, typer.Option(help="The folder that holds the data.")]
 Device = Annotated[
@@ -75,6 +115,16 @@ def check_at_least(least: int, **options: int | None) -> None:
     for name, value in options.items():
         if value is not None and value < least:
             raise ValueError(f"{name}: expected {least} or more; got {value}")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    Example:
+        >>> counted(1, "row"), counted(0, "pair")
+        ('1 row', '0 pairs')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def print_json(value: Any) -> None:

@@ -1,10 +1,13 @@
 """A sweep as it is asked for, and what is said when it ends."""
 
+from collections.abc import Iterable
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from orthosparse.lab.commands._options import print_json
+from orthosparse.lab.commands._options import counted, print_json
 
 
 def pairs_of(item: Any, seeds: list[int] | None, *, smoke: bool, **changes: Any) -> list[Any]:
@@ -47,11 +50,18 @@ def only_those(pairs: list[Any], filters: list[str]) -> list[Any]:
     return [pair for pair in pairs if pair.experiment in passing]
 
 
-def budget_of(text: str, store: Any, device: str) -> Any:
-    """Return the budget that a text like ``25m`` names, with what the rows of this device tell of times."""
-    from orthosparse.lab.sweep.budget import Budget, seconds_of
+def without_data(pairs: Iterable[Any], root: Path) -> dict[Any, Any]:
+    """Return the pairs whose data set is not below `root`, with outcomes that name the command that gets it."""
+    from orthosparse.lab.data.sources import absent
+    from orthosparse.lab.sweep.pairs import Outcome
 
-    return Budget(seconds_of(text), estimates_of(store, device))
+    why = cache(partial(absent, root=root))
+    reads = {pair: pair.experiment.reads() for pair in pairs}
+    return {
+        pair: Outcome(pair, error=f"FileNotFoundError: {why(name)}")
+        for pair, name in reads.items()
+        if name is not None and why(name) is not None
+    }
 
 
 def estimates_of(store: Any, device: str, name: str | None = None) -> Any:
@@ -85,7 +95,7 @@ def conclude(summary: Any, store: Any, *, json: bool = False) -> None:
 
 
 def _told(summary: Any, store: Any) -> str:
-    parts = [f"{len(summary.done)} pairs run", f"{summary.had} had a row"]
+    parts = [f"{counted(len(summary.done), 'pair')} run", f"{summary.had} had a row"]
     parts += [f"{summary.elsewhere} run elsewhere"] if summary.elsewhere else []
     parts += [f"{len(summary.postponed)} left for want of time"] if summary.postponed else []
     parts += [f"{len(summary.failed)} failed"] if summary.failed else []
@@ -97,7 +107,15 @@ def _complain(summary: Any, store: Any) -> None:
     errors = {outcome.error: outcome for outcome in reversed(summary.failed)}
     for error, outcome in errors.items():
         count = sum(failed.error == error for failed in summary.failed)
-        log = store.runs / f"{outcome.pair.folder}.failed.txt"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text(f"{outcome.pair}\n\n{outcome.trace}")
-        typer.echo(f"error: {count} pairs, such as {outcome.pair}: {error} (see {log})", err=True)
+        pairs = str(outcome.pair) if count == 1 else f"{count} pairs, such as {outcome.pair}"
+        typer.echo(f"error: {pairs}: {error}{_logged(outcome, store)}", err=True)
+
+
+def _logged(outcome: Any, store: Any) -> str:
+    """Write where an error came from to a file, and return where that is; nothing for one that no run has raised."""
+    if not outcome.trace:
+        return ""
+    log = store.runs / f"{outcome.pair.folder}.failed.txt"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(f"{outcome.pair}\n\n{outcome.trace}")
+    return f" (see {log})"

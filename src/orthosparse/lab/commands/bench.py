@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import Device, Json, group, print_json
-from orthosparse.lab.names import completing
+from orthosparse.lab.commands._options import ROOT, Device, Json, choice, group, listing, matching, print_json
+from orthosparse.lab.names import check_name, completing
 
 _ROWS = "A file for the rows, one JSON object a line."
+_ROOT = f"The folder that holds CIFAR-10; by default {ROOT}, or made-up pictures where it is not there."
 bench = group(
     "Measure the library on this machine: the sampler, training, and layers of active weights alone.",
     "orthosparse bench sampler --quick",
@@ -24,8 +25,9 @@ def sampler(
         list[str] | None,
         typer.Argument(
             metavar="CHECK",
-            help="Any of exactness, speed, calls, growth, observation.",
+            help=listing("check", "What to measure; all by default."),
             autocompletion=completing("check"),
+            callback=matching("check"),
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, a few seconds.")] = False,
@@ -54,14 +56,9 @@ def sampler(
 
 @bench.command()
 def training(
-    root: Annotated[Path | None, typer.Option(help="The folder of CIFAR-10; without it pictures are made up.")] = None,
-    models: Annotated[
-        list[str] | None,
-        typer.Option(help="resnet32 and resnet110 by default.", autocompletion=completing("model")),
-    ] = None,
-    precision: Annotated[
-        str, typer.Option(help="fp32, tf32 or bf16.", autocompletion=completing("precision"))
-    ] = "tf32",
+    root: Annotated[Path | None, typer.Option(help=_ROOT)] = None,
+    models: Annotated[list[str] | None, choice("model", "resnet32 and resnet110 by default.")] = None,
+    precision: Annotated[str, choice("precision", "Of the products.")] = "tf32",
     device: Device = "auto",
     repeats: Annotated[int, typer.Option(min=1, help="Epochs that are timed of each way.")] = 3,
     steps: Annotated[int, typer.Option(min=0, help="Steps of an epoch that are timed; 0 for all.")] = 0,
@@ -78,7 +75,15 @@ def training(
       orthosparse bench training --models resnet32 --steps 20 --repeats 1 --device cpu --json
     """
     from orthosparse.lab.bench.training import MODELS, Setting, measure, titled
+    from orthosparse.lab.data.sources import absent
 
+    check_name("precision", precision)
+    for model in models or ():
+        check_name("recipe", model)
+    if root is None and (why := absent("cifar10", ROOT)) is None:
+        root = ROOT
+    elif root is None:
+        typer.echo(f"made-up pictures are trained on, which take as long ({why})", err=True)
     setting = Setting(models or MODELS, root, precision=precision, device=device, repeats=repeats, steps=steps)
     rows = measure(setting, tell=partial(typer.echo, err=True))
     if not json:
@@ -94,6 +99,7 @@ def compact(
             metavar="CHECK",
             help="Any of blocks, break_even, others (on a GPU); entries, entries_break_even, training_step (CPU).",
             autocompletion=completing("compact_check"),
+            callback=matching("compact_check"),
         ),
     ] = None,
     device: Device = "auto",
@@ -136,7 +142,9 @@ def _keep(rows: list[dict[str, Any]], out: Path | None, json: bool) -> None:
     if out is not None:
         from json import dumps
 
+        from orthosparse.lab.files import write_atomically
+
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text("".join(f"{dumps(row)}\n" for row in rows))
+        write_atomically(out, "".join(f"{dumps(row)}\n" for row in rows).encode())
     if json:
         print_json(rows)

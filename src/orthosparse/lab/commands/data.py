@@ -6,16 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import Json, print_json
-from orthosparse.lab.names import completing
+from orthosparse.lab.commands._options import ROOT, Json, listing, matching, print_json
+from orthosparse.lab.names import check_name, completing
 
 RESUMES_WITH = ()
-_HELP = "Any of mnist, fashion_mnist, cifar10, cifar100, tiny_imagenet, imagenet."
+_NAMES = typer.Argument(
+    metavar="NAME",
+    help=listing("data", "What to fetch."),
+    autocompletion=completing("data"),
+    callback=matching("data"),
+)
 
 
 def data(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help=_HELP, autocompletion=completing("data"))],
-    root: Annotated[Path, typer.Option(help="The folder under which they lie or are put.")] = Path("data"),
+    names: Annotated[list[str], _NAMES],
+    root: Annotated[Path, typer.Option(help="The folder under which they lie or are put.")] = ROOT,
     json: Json = False,
 ) -> None:
     """Fetch data sets, or verify those that are there.
@@ -30,12 +35,10 @@ def data(
     """
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    from orthosparse.lab.data import DATA
     from orthosparse.lab.rendering import console
-    from orthosparse.registry import lookup
 
     for name in names:
-        lookup(DATA, name, "data")
+        check_name("data", name)
     text, rest = TextColumn("{task.description}"), (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     to = console(stderr=True)
     with Progress(text, BarColumn(), *rest, console=to, transient=True, disable=not to.is_terminal) as progress:

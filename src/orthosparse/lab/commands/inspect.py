@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from orthosparse.lab.commands._options import (
+    ROOT,
     Distribution,
     Exclude,
     Floor,
@@ -17,6 +18,8 @@ from orthosparse.lab.commands._options import (
     Scheme,
     Seed,
     check_at_least,
+    choice,
+    matching,
     named_value,
     print_json,
 )
@@ -32,7 +35,7 @@ _ROWS, _REMARKS = 60, 8  # layers and warnings that a terminal shows
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(help=_MODEL, autocompletion=completing("model"))],
+    model: Annotated[str, typer.Argument(help=_MODEL, autocompletion=completing("model"), callback=matching("model"))],
     density: Annotated[float, typer.Option(help="Fraction of active weights.")] = 0.1,
     distribution: Distribution = "erk",
     scheme: Scheme = "eoi",
@@ -41,21 +44,14 @@ def inspect(
     floor: Floor = "raise",
     gain: Annotated[float, typer.Option(help="Scale of the orthogonal weights.")] = 1.0,
     bias_std: Annotated[float, typer.Option(help="Standard deviation of the biases.")] = 0.0,
-    dense_init: Annotated[str, typer.Option(help=_DENSE, autocompletion=completing("dense_init"))] = "conv_orthogonal",
+    dense_init: Annotated[str, choice("dense_init", _DENSE)] = "conv_orthogonal",
     activation: Annotated[
-        str | None,
-        typer.Option(
-            help="Activation of a built-in model, instead of its own.", autocompletion=completing("activation")
-        ),
+        str | None, choice("activation", "Activation of a built-in model, instead of its own.")
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option(
-            help="Data set for the inputs; by default Gaussian noise with random labels.",
-            autocompletion=completing("data"),
-        ),
+        str | None, choice("data", "Data set for the inputs; by default Gaussian noise with random labels.")
     ] = None,
-    root: Root = Path("data"),
+    root: Root = ROOT,
     classes: Annotated[
         int | None, typer.Option(help="Number of classes; by default that of the data or of the model.")
     ] = None,
@@ -64,7 +60,7 @@ def inspect(
     samples: Annotated[int, typer.Option(help="Number of inputs for gradients, scores and batch norms.")] = 8,
     spectrum_samples: Annotated[int | None, typer.Option(help=_SPECTRUM)] = None,
     steps: Annotated[int, typer.Option(help="Lanczos steps, if the Jacobian is too large to compute in full.")] = 6,
-    mode: Annotated[str, typer.Option(help=_MODE, autocompletion=completing("mode"))] = "calibrated",
+    mode: Annotated[str, choice("mode", _MODE)] = "calibrated",
     double: Annotated[bool, typer.Option("--double", help="Compute in float64.")] = False,
     seed: Seed = 0,
     out: Annotated[Path, typer.Option(help="The folder for the page.")] = Path("runs/inspect"),

@@ -5,8 +5,19 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import Device, Json, Root, group, print_json, whole_numbers
-from orthosparse.lab.commands._sweep import budget_of, check_changes, conclude, estimates_of, only_those, pairs_of
+from orthosparse.lab.commands._options import (
+    ROOT,
+    Device,
+    Json,
+    Root,
+    choice,
+    counted,
+    group,
+    matching,
+    print_json,
+    whole_numbers,
+)
+from orthosparse.lab.commands._sweep import check_changes, conclude, estimates_of, only_those, pairs_of, without_data
 from orthosparse.lab.names import check_name, completing
 
 RESUMES_WITH = ()  # what an interrupted command needs beside itself to go on: nothing
@@ -22,9 +33,7 @@ paper = group(
     "orthosparse paper report --out report.html",
 )
 
-_FORMAT = typer.Option(
-    "--format", help="Format of the file: html, md, csv or tex.", autocompletion=completing("format")
-)
+_FORMAT = choice("format", "Format of the file.", "--format")
 _ONLY = (
     "Run only experiments that match: FIELD=VALUE, or a glob on the experiment's label. Several filters of one field "
     "are alternatives; filters of different fields must all match. The error of one that matches nothing lists the "
@@ -85,11 +94,11 @@ def queue(
     from orthosparse.lab.sweep.store import Store
 
     kept = Store(store)
-    counted, estimates, found = kept.names(), estimates_of(kept, device, on), []
+    known, estimates, found = kept.names(), estimates_of(kept, device, on), []
     for entry in QUEUE:
         pairs = _pairs_of_entry(entry)
-        missing = [pair for pair in pairs if pair.name not in counted]
-        counted |= {pair.name for pair in missing}  # another entry may have the same
+        missing = [pair for pair in pairs if pair.name not in known]
+        known |= {pair.name for pair in missing}  # another entry may have the same
         asked = [pair.experiment for pair in missing]
         seconds = sum(map(estimates.seconds, asked)) if entry.together is None else estimates.seconds(*asked)
         about = {"missing": len(missing), "pairs": len(pairs), "minutes": round(seconds / 60, 1)}
@@ -117,15 +126,14 @@ def run(
             metavar="ITEM",
             help="Tables or figures to run, see `paper list`; with --minutes they may be left out for `paper queue`.",
             autocompletion=completing("item"),
+            callback=matching("item"),
         ),
     ] = None,
     seeds: Annotated[
         str | None, typer.Option(help="Seeds, such as 1,2,3; by default the item's own, or its first one with --smoke.")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="FILTER", help=_ONLY)] = None,
-    engine: Annotated[
-        str, typer.Option(help="Where to run: local or ray.", autocompletion=completing("engine"))
-    ] = "local",
+    engine: Annotated[str, choice("engine", "Where to run.")] = "local",
     jobs: Annotated[
         int | None,
         typer.Option(min=1, help="Pairs to run at the same time; by default 1 (local) or as many as fit (ray)."),
@@ -133,7 +141,9 @@ def run(
     address: Annotated[
         str | None, typer.Option(help="Address of a Ray cluster; by default one is started on this machine.")
     ] = None,
-    gpus: Annotated[float | None, typer.Option(help="Share of a GPU for each pair with ray, such as 0.25.")] = None,
+    gpus: Annotated[
+        float | None, typer.Option(min=0.0, help="Share of a GPU for each pair with ray, such as 0.25.")
+    ] = None,
     together: Annotated[
         int | None, typer.Option(min=1, help="Train up to this many networks of the same shape together in one stack.")
     ] = None,
@@ -148,16 +158,11 @@ def run(
         bool, typer.Option("--compile", help="Compile networks with torch.compile, see `train`.")
     ] = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of every training, instead of the paper's.")] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            help="Precision of every training: fp32, tf32, bf16 or fp64.", autocompletion=completing("precision")
-        ),
-    ] = None,
+    precision: Annotated[str | None, choice("precision", "Precision of every training.")] = None,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Run a tiny version that checks that everything works.")
     ] = False,
-    root: Root = Path("data"),
+    root: Root = ROOT,
     store: Stored = _STORE,
     device: Device = "auto",
     json: Json = False,
@@ -183,6 +188,7 @@ def run(
     from orthosparse.lab.experiments import resolved
     from orthosparse.lab.paper import ITEMS
     from orthosparse.lab.paper.queue import QUEUE
+    from orthosparse.lab.sweep.budget import Budget, seconds_of
     from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.engines import ENGINES
     from orthosparse.lab.sweep.perform import perform
@@ -193,7 +199,7 @@ def run(
 
     if not items and minutes is None:
         raise ValueError("item: expected at least one, or --minutes for the next ones of `paper queue`; got none")
-    if minutes is not None and (minutes <= 0 or budget is not None or engine != "local"):
+    if minutes is not None and (not minutes > 0 or budget is not None or engine != "local"):
         raise ValueError("minutes: expected more than 0, with --engine local and without --budget")
     chosen = [lookup(ITEMS, item, "item") for item in items or ()]
     started = partial(lookup(ENGINES, engine, "engine"), jobs=jobs, address=address, gpus=gpus)
@@ -202,21 +208,30 @@ def run(
         check_name("precision", precision)
     if engine == "local":
         resolved(device)
+    if engine == "local" and (address is not None or gpus is not None):
+        raise ValueError("engine: local takes no address and no share of a GPU; take --engine ray")
+    time = None if budget is None else seconds_of(budget)
     own = {"epochs": epochs, "precision": precision}
     pairs = [pair for item in chosen for pair in pairs_of(item, asked, smoke=smoke, **own)]
     pairs = only_those(pairs, only) if only else pairs
     check_changes(pairs, **own)
     kept = Store(store)
     places: dict[str, Any] = {"root": root.expanduser().absolute(), "runs": kept.runs.absolute(), "device": device}
-    time = None if budget is None else budget_of(budget, kept, device)
+    steps = [Step(pairs, together)] if items else [Step(_pairs_of_entry(e), e.together) for e in QUEUE]
+    names = kept.names()
+    missing = [pair for step in steps for pair in step.pairs if pair.name not in names]
+    lost = {} if address else without_data(missing, places["root"])  # a cluster has its own
+    steps = [step._replace(pairs=[pair for pair in step.pairs if pair not in lost]) for step in steps]
+    limit = None if time is None else Budget(time, estimates_of(kept, device))
     work = partial(perform, **places, compiled=compiled)
     with Display() as display:
         if minutes is None:
-            summary = sweep(pairs, kept, started, perform=work, together=together, budget=time, display=display)
+            left = steps[0].pairs
+            summary = sweep(left, kept, started, perform=work, together=together, budget=limit, display=display)
         else:
-            steps = [Step(pairs, together)] if items else [Step(_pairs_of_entry(e), e.together) for e in QUEUE]
             known = estimates_of(kept, device)
             summary = run_for(60 * minutes, steps, kept, started, perform=work, estimates=known, display=display)
+    summary.failed += lost.values()
     conclude(summary, kept, json=json)
 
 
@@ -243,7 +258,7 @@ def report(
         raise ValueError(f"out: expected a file; got the folder {out}")
     rows = Store(store).rows()
     write_report(rows, out, format=format, smoke=smoke)
-    typer.echo(f"{len(rows)} rows in {out}")
+    typer.echo(f"{counted(len(rows), 'row')} in {out}")
 
 
 @paper.command()
@@ -275,7 +290,7 @@ def merge(
     found = [place for place in files or () if not place.is_dir()]
     found += [file for folder in folders for file in sorted(folder.glob("*.jsonl"))]
     merged = kept.merge(found)
-    said = f"{len(found)} files: {merged.added} rows added, {merged.known} known already"
+    said = f"{counted(len(found), 'file')}: {counted(merged.added, 'row')} added, {merged.known} known already"
     for key, seed, parts in merged.differing:
         more = f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
         listed = ", ".join(parts[:_NAMED]) + more
@@ -287,6 +302,6 @@ def merge(
     if json:
         print_json({"files": [str(file) for file in found], **asdict(merged), "exported": written})
     else:
-        typer.echo("\n".join([said, *(f"{count} rows in {file}" for file, count in written.items())]))
+        typer.echo("\n".join([said, *(f"{counted(count, 'row')} in {file}" for file, count in written.items())]))
     if merged.problems:
         raise typer.Exit(1)

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from orthosparse.lab.commands._fields import given_of, with_fields
-from orthosparse.lab.commands._options import Device, Json, named_value, print_json, whole_numbers
+from orthosparse.lab.commands._options import (
+    ROOT,
+    Device,
+    Json,
+    Root,
+    choice,
+    matching,
+    named_value,
+    print_json,
+    whole_numbers,
+)
 from orthosparse.lab.names import completing
 
 RESUMES_WITH = ("--resume",)
@@ -24,14 +34,16 @@ _OF_STARTS = {"distribution", "scheme", "options", *_MOVES}  # fields of a run t
 
 @with_fields(without=_OF_STARTS)
 def together(
-    model: Annotated[str, typer.Option(help=_MODEL, autocompletion=completing("model"))] = "mlp1000",
-    data: Annotated[str, typer.Option(help="A data set.", autocompletion=completing("data"))] = "mnist",
+    model: Annotated[
+        str, typer.Option(help=_MODEL, autocompletion=completing("model"), callback=matching("model"))
+    ] = "mlp1000",
+    data: Annotated[str, choice("data", "A data set.")] = "mnist",
     density: Annotated[float, typer.Option(help="Density of the sparse networks.")] = 0.125,
     start: Annotated[list[str] | None, typer.Option(help=_START, show_default=", ".join(_STARTS))] = None,
     seeds: Annotated[str, typer.Option(help="Such as 1,2,3: every start with each of them.")] = "1",
     depth: Annotated[int | None, typer.Option(help="Number of layers, instead of the model's.")] = None,
     width: Annotated[int | None, typer.Option(help="Width of the layers, instead of the model's.")] = None,
-    root: Annotated[Path | None, typer.Option(help="The folder that holds the data.")] = None,
+    root: Root = ROOT,
     device: Device = "auto",
     out: Annotated[Path | None, typer.Option(help="Starts, checkpoints and rows; runs/... by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from what is in --out.")] = False,

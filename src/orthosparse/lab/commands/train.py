@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from orthosparse.lab.commands._fields import given_of, with_fields
-from orthosparse.lab.commands._options import Device, Json, Seed, print_json
-from orthosparse.lab.names import completing
+from orthosparse.lab.commands._options import ROOT, Device, Json, Root, Seed, choice, print_json
 
 RESUMES_WITH = ("--resume",)
 STORE = "results.sqlite"
@@ -16,16 +15,17 @@ _LOG = "csv, tensorboard, wandb; the first two by default."
 
 @with_fields()
 def train(
-    root: Annotated[Path | None, typer.Option(help="The folder that holds the data.")] = None,
+    context: typer.Context,
+    root: Root = ROOT,
     seed: Seed = 1,
     device: Device = "auto",
     devices: Annotated[int, typer.Option(help="Processes, one for each device (under torchrun: its own).")] = 1,
-    strategy: Annotated[str, typer.Option(help="auto, ddp or fsdp.", autocompletion=completing("strategy"))] = "auto",
+    strategy: Annotated[str, choice("strategy", "How processes share the work.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Checkpoints, logs and the row; runs/... by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --out.")] = False,
     checkpoint_steps: Annotated[int, typer.Option(help="Steps between checkpoints; 0: by time alone.")] = 0,
     checkpoint_seconds: Annotated[float, typer.Option(help="Age in seconds at which a checkpoint is replaced.")] = 60.0,
-    log: Annotated[list[str] | None, typer.Option(help=_LOG, autocompletion=completing("log"))] = None,
+    log: Annotated[list[str] | None, choice("log", _LOG)] = None,
     graph: Annotated[bool | None, typer.Option(help="Capture a step as a CUDA graph; on one GPU by default.")] = None,
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compile the network with torch: faster steps, a slow beginning.")
@@ -56,6 +56,9 @@ def train(
     from orthosparse.lab.training.devices import is_first_rank, leave
 
     pair = Pair(Training(**given_of(given)), seed)
+    unread = [name for name in sorted(pair.experiment.unread()) if _is_given(context, name)]
+    if unread and not _is_given(context, "density"):
+        raise ValueError(f"{unread[0]}: expected --density with it; without one the dense network is trained")
     folder = out or Path("runs") / _name(pair.experiment, seed)
     rows = _rows(folder)
     if rows and not resume:
@@ -89,6 +92,12 @@ def train(
     leave()
     if row["metrics"]["diverged"]:
         raise typer.Exit(1)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option was given, whatever its value."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orthosparse.lab.data._listing import class_names, list_folder
+from orthosparse.lab.data._missing import advice
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,14 @@ class Source:
     count: Callable[[Path], tuple[int, int]] | None = None
     counts: tuple[int, int] = (0, 0)
     advice: str = ""
+
+
+def absent(name: str, root: Path) -> str | None:
+    """Return how to get a set that does not lie below `root`; None where it does, or has no files."""
+    source = SOURCES.get(name)
+    if source is None or (root / source.folder).exists():
+        return None
+    return f"{name}: expected {root / source.folder}; {advice(name, root)}"
 
 
 def problems(source: Source, root: Path) -> list[str]:

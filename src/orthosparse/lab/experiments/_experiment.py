@@ -33,6 +33,11 @@ class Experiment:
         """Return the names that may stand in a key, beside the kind."""
         return {field.name for field in fields(cls)}
 
+    def reads(self) -> str | None:
+        """Return the name of the data set that a run reads, if it reads one."""
+        name: str | None = getattr(self, "data", None)
+        return name
+
     def unread(self) -> set[str]:
         """Return the fields that the others make meaningless; they are not part of the key."""
         return set()

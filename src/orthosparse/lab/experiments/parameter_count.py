@@ -37,6 +37,9 @@ class ParameterCount(Experiment):
         """
         lookup(_SETS, self.data, "data")
 
+    def reads(self) -> None:
+        """Read no data: shapes alone are counted."""
+
     def run(
         self,
         seed: int,
