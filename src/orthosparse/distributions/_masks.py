@@ -75,6 +75,8 @@ def top_scored(layers: Mapping[str, Layer], scores: Scores, count: int, within: 
 def _on_layer_devices(layers: Mapping[str, Layer], masks: Masks) -> Masks:
     """Each mask in memory of its own on its layer's device; on the CPU where the layer has no storage yet."""
     places = {name: layer.parameter().device for name, layer in layers.items()}
+    shared = {name for name, mask in masks.items() if mask.untyped_storage().nbytes() > mask.numel()}
     return {
-        name: mask.to("cpu" if places[name].type == "meta" else places[name], copy=True) for name, mask in masks.items()
+        name: mask.to("cpu" if places[name].type == "meta" else places[name], copy=name in shared)
+        for name, mask in masks.items()
     }
