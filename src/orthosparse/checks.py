@@ -1,7 +1,8 @@
 """What an argument must be: every check raises an error that names the argument, what was expected and what came."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Real
 from operator import index
 from os import PathLike
@@ -72,10 +73,23 @@ def check_gain(gain: object, limit: float = math.inf) -> float:
 
 
 def check_int(value: Any, name: str) -> int:
-    """Return an integer argument as an int; bools and floats are refused."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}: expected an integer; got {value!r}")
-    return index(value)
+    """Return an integer argument of at most 64 bits as an int; bools and floats are refused."""
+    try:
+        number = None if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"{name}: expected an integer; got {describe(value)}")
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{name}: expected an integer of at most 64 bits; got {number}")
+    return number
+
+
+def check_flag(value: bool, name: str) -> bool:
+    """Return an argument that is True or False; raise TypeError for anything else."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected True or False; got {describe(value)}")
+    return value
 
 
 def check_at_least(value: int, least: int, name: str) -> int:
@@ -102,7 +116,7 @@ def check_count(count: int, shape: Sequence[int], *, floor: int, ceiling: int, n
 
 def check_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return a floating-point type that a matrix can be cast to."""
-    if dtype not in FILLABLE:
+    if not isinstance(dtype, torch.dtype) or dtype not in FILLABLE:
         raise TypeError(f"dtype: expected one of {', '.join(map(str, FILLABLE))}; got {dtype!r}")
     return dtype
 
@@ -170,6 +184,35 @@ def check_model(model: nn.Module) -> nn.Module:
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise TypeError("model: expected a module in Python; got one that torch.jit scripted or traced: call it before")
     return model
+
+
+@contextmanager
+def named_on_error(argument: str) -> Iterator[None]:
+    """Say of an argument what a model raises when it is called with it."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:
+        raise ValueError(f"{argument}: the model cannot take it ({type(error).__name__}: {error})") from error
+
+
+def check_mapping(name: str, mapping: Any, kind: type = torch.Tensor) -> None:
+    """Raise TypeError unless an argument is a mapping from layer names to `kind`.
+
+    Example:
+        >>> check_mapping("masks", nn.Linear(1, 1))
+        Traceback (most recent call last):
+        ...
+        TypeError: masks: expected a mapping from layer names to Tensor; got Linear (masks_of returns a model's)
+    """
+    expected = f"a mapping from layer names to {kind.__name__}"
+    if not isinstance(mapping, Mapping):
+        hint = " (masks_of returns a model's)" if isinstance(mapping, nn.Module) else ""
+        raise TypeError(f"{name}: expected {expected}; got {type(mapping).__name__}{hint}")
+    for key, value in mapping.items():
+        if not isinstance(key, str) or not isinstance(value, kind):
+            raise TypeError(f"{name}: expected {expected}; got {type(value).__name__} for {key!r}")
 
 
 def check_optimizer(optimizer: object) -> None:

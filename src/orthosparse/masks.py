@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from orthosparse.checks import check_mapping
 from orthosparse.counts import in_units
 from orthosparse.mappings import Counts, Densities, Masks, Scores
 from orthosparse.structures import grid_of, means_of, tiled
@@ -197,8 +198,13 @@ def counts_of(masks: Mapping[str, torch.Tensor]) -> Counts:
 
 
 def densities_of(masks: Mapping[str, torch.Tensor]) -> Densities:
-    """Return the fraction of ones of each mask."""
-    return {name: _ones(mask) / mask.numel() for name, mask in masks.items()}
+    """Return the fraction of ones of each mask.
+
+    Raises:
+        TypeError: not a mapping of masks (`masks_of` returns a model's).
+    """
+    check_mapping("masks", masks)
+    return {name: _ones(mask) / max(1, mask.numel()) for name, mask in masks.items()}
 
 
 def density_of(masks: Mapping[str, torch.Tensor]) -> float:
@@ -212,6 +218,8 @@ def _ones(mask: torch.Tensor) -> int:
 
 def overlap(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> Densities:
     """Return, per layer, the share of the entries active in either mask that are active in both (1 if none is)."""
+    for name, masks in (("first", first), ("second", second)):
+        check_mapping(name, masks)
     if first.keys() != second.keys():
         raise ValueError(f"second: expected masks of the layers {sorted(first)}; got {sorted(second)}")
     both = {name: _ones(mask & second[name]) for name, mask in first.items()}

@@ -56,7 +56,8 @@ def orthogonality_score(
         0.6124
     """
     del transposed  # the adjoint of an isometry, measured on the smaller side, has the same score
-    if check_gain(gain) == 0:
+    gain = check_gain(gain)
+    if gain == 0:
         raise ValueError("gain: expected a number other than 0; got 0")
     if dtype not in (torch.float32, torch.float64):
         raise TypeError(f"dtype: expected torch.float32 or torch.float64; got {dtype!r}")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from torch import nn
+from torch import Tensor, nn
 
 Selector = str | type[nn.Module] | Callable[[str, nn.Module], bool]
 
@@ -24,8 +24,8 @@ class Selection:
     """
 
     def __init__(self, model: nn.Module, selectors: Sequence[Selector] | Selector, argument: str) -> None:
-        single = isinstance(selectors, str | type) or callable(selectors)
-        if not (single or isinstance(selectors, Iterable)):
+        single = isinstance(selectors, str | type) or _is_function(selectors)
+        if not (single or (isinstance(selectors, Iterable) and not isinstance(selectors, nn.Module | Tensor | bytes))):
             raise TypeError(f"{argument}: expected one selector or a sequence of them; got {selectors!r}")
         self.selectors: list[Selector] = [selectors] if single else list(selectors)  # type: ignore[list-item, arg-type]
         self.modules = dict(model.named_modules())
@@ -34,7 +34,7 @@ class Selection:
             if isinstance(selector, str):
                 if not any(matches_pattern(selector, name) for name in (*self.modules, *tensors)):
                     raise ValueError(f"{argument}: expected names of modules; {selector!r} matches none of this model")
-            elif not (isinstance(selector, type) or callable(selector)):
+            elif not (isinstance(selector, type) or _is_function(selector)):
                 raise TypeError(f"{argument}: expected a name, a glob, a module type or a callable; got {selector!r}")
 
     def matches(self, module_name: str, tensor: str) -> bool:
@@ -56,6 +56,11 @@ class Selection:
         if isinstance(selector, type):
             return any(isinstance(self.modules[name], selector) for name in around)
         return any(selector(name, self.modules[name]) for name in around)
+
+
+def _is_function(selector: object) -> bool:
+    """Whether it can be asked about a module; a module itself, which is callable too, names nothing."""
+    return callable(selector) and not isinstance(selector, nn.Module)
 
 
 def matches_pattern(pattern: str, name: str) -> bool:

@@ -27,7 +27,7 @@ def check_structure(structure: str) -> str:
         ...
         ValueError: structure: expected 'entries', '2:4' or 'block:N', N a power of two from 16 on; got 'block:48'
     """
-    if structure not in (ENTRIES, TWO_OF_FOUR) and not _is_block(structure):
+    if not isinstance(structure, str) or (structure not in (ENTRIES, TWO_OF_FOUR) and not _is_block(structure)):
         expected = f"{ENTRIES!r}, {TWO_OF_FOUR!r} or '{_BLOCK}N', N a power of two from {SMALLEST_BLOCK} on"
         raise ValueError(f"structure: expected {expected}; got {structure!r}")
     return structure

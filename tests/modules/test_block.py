@@ -6,7 +6,7 @@ from orthosparse import BlockLinear
 
 @pytest.mark.parametrize(("features", "blocks", "size"), [((48, 32), 1, 8), ((48, 40), 1, 16), ((32, 32), 5, 16)])
 def test_impossible_sizes_and_counts_are_refused(features, blocks, size):
-    with pytest.raises(ValueError, match=r"size: expected|units: expected"):
+    with pytest.raises(ValueError, match=r"size: expected|blocks: expected"):
         BlockLinear(*features, blocks, size)
 
 

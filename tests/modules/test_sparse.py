@@ -5,7 +5,7 @@ from orthosparse import SparseLinear
 
 
 def test_more_entries_than_weights_are_refused():
-    with pytest.raises(ValueError, match="units: expected at most 6"):
+    with pytest.raises(ValueError, match="entries: expected at most 6"):
         SparseLinear(2, 3, 7)
 
 

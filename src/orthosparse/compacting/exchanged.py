@@ -7,7 +7,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
+from orthosparse.checks import check_model, check_optimizer
 from orthosparse.compacting.forms import Candidate, build, candidates_of, layer_without_mask, unit_of
 from orthosparse.compacting.table import MASKED, CompactTable, Form, forms_like
 from orthosparse.compacting.timing import ratios_of
@@ -57,6 +59,7 @@ def compact(
         SparseLinear(in_features=64, out_features=64, bias=True, density=0.07202)
     """
     _check_unwrapped(model)
+    check_optimizer(optimizer)
     candidates = candidates_of(model)
     ratios: dict[str, float] = {}
     if like is not None:
@@ -99,6 +102,9 @@ def expand(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) 
 
 
 def _check_unwrapped(model: nn.Module) -> None:
+    check_model(model)
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise ValueError("model: expected one whose layers have shapes; run the lazy modules on a batch first")
     wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)
     compiled = hasattr(model, "_orig_mod") or any(
         getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()

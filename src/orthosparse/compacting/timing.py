@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from orthosparse.checks import named_on_error
 from orthosparse.compacting.forms import Candidate, build
 from orthosparse.compacting.table import MASKED
 from orthosparse.substitution import substituted
@@ -60,14 +61,15 @@ def _inputs_of(model: nn.Module, batch: Any, modules: set[nn.Module]) -> dict[nn
 
 
 def _call(model: nn.Module, batch: Any) -> None:
-    if isinstance(batch, Mapping):
-        model(**batch)
-    elif isinstance(batch, tuple | list):
-        model(*batch)
-    elif isinstance(batch, Tensor):
-        model(batch)
-    else:
+    if not isinstance(batch, Mapping | tuple | list | Tensor):
         raise TypeError(f"batch: expected a tensor, a tuple of arguments or a dict of them; got {type(batch).__name__}")
+    with named_on_error("batch"):
+        if isinstance(batch, Mapping):
+            model(**batch)
+        elif isinstance(batch, Tensor):
+            model(batch)
+        else:
+            model(*batch)
 
 
 def _ratio(candidate: Candidate, inputs: list[Inputs]) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
+from orthosparse.checks import check_flag
 from orthosparse.registry import lookup
 from orthosparse.strides import Phase
 
@@ -45,6 +46,7 @@ def taps(
         >>> taps((1, 2, 1, 3), phases, tap="mask", transposed=False, generator=g, goal=goal).flatten()
         tensor([2])
     """
+    check_flag(transposed, "transposed")
     lookup(TAPS, tap, "tap")
     if tap == "mask" and goal is None:
         raise ValueError('tap: "mask" expects a mask to align to (align); got none')

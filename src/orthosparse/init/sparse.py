@@ -155,7 +155,7 @@ def sparse_delta_orthogonal_(
     positions = delta.taps(
         (groups, first, second, *sides),
         phases,
-        tap=tap or ("center" if goal is None else "mask"),
+        tap=("center" if goal is None else "mask") if tap is None else tap,
         transposed=transposed,
         generator=derive(seed, "taps"),
         goal=goals,

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from orthosparse.layers import unwrapped
+from orthosparse.checks import check_mapping, named_on_error
+from orthosparse.layers import Layer, find_layers, unwrapped
 from orthosparse.substitution import substituted
 
 Output: TypeAlias = Callable[[Any], Tensor] | str | int
@@ -41,6 +42,18 @@ def check_input(x: Tensor) -> None:
         )
     if x.dim() == 0 or x.numel() == 0:
         raise ValueError(f"x: expected a batch of at least one sample; got shape {tuple(x.shape)}")
+    if x.is_meta:
+        raise ValueError("x: expected a tensor that lies in memory; got one on the meta device")
+
+
+def layers_of(model: nn.Module, layers: Mapping[str, Layer] | None) -> dict[str, Layer]:
+    """Return the layers that are meant: those given, or all that `find_layers` finds."""
+    if layers is None:
+        return find_layers(model)
+    check_mapping("layers", layers, Layer)
+    if not layers:
+        raise ValueError("layers: expected at least one layer, or None for all; got none")
+    return dict(layers)
 
 
 @contextmanager
@@ -69,7 +82,7 @@ def evaluated(
     with untraced(model, x.device, seed), substituted(model, frozen_state(model)):
         leaf = x.detach().clone().requires_grad_()
         entry = leaf.clone()  # not a leaf, so that a change in place is seen and named instead of failing inside torch
-        with _captured(model, through) as seen, form:
+        with _captured(model, through) as seen, form, named_on_error("x"):
             result = model(entry)
         if entry._version:
             raise ValueError(
@@ -93,6 +106,8 @@ def untraced(model: nn.Module, device: torch.device, seed: int | None = None) ->
     Args:
         seed: of the global generators inside the block, which dropout draws from.
     """
+    if device.type == "meta":
+        raise ValueError("model: expected one that lies in memory, and its input too; got the meta device")
     recurrent = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
     caches = [(vars(module), {key: vars(module)[key] for key in _CACHES & set(vars(module))}) for module in recurrent]
     contents = [(cache, list(cache)) for _, own in caches for cache in own.values()]
@@ -173,12 +188,13 @@ def picked(result: Any, output: Output | None) -> Any:
     if output is None:
         return result
     if callable(output):
-        return output(result)
+        with named_on_error("output"):
+            return output(result)
     try:
         if isinstance(output, str) and not isinstance(result, Mapping):
             return getattr(result, output)
         return result[output]
-    except (AttributeError, KeyError, IndexError, TypeError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"output: {output!r} is not in what the model returns, a {type(result).__name__}") from error
 
 

@@ -64,7 +64,7 @@ def _check_elementwise(function: Activation) -> None:
                 function(points.clone().view(4, 6)).flatten(),
                 function(points[:7].clone()),
             )
-    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(
             f"activation: expected an elementwise function of a tensor; on a vector it raised {error}"
         ) from error

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from orthosparse.checks import named_on_error
 from orthosparse.isometry._surrogates import RULES, is_signal
 from orthosparse.substitution import substituted
 
@@ -29,7 +30,11 @@ def live_weights(
     weights = {name: mask.to(x.device, torch.float32, copy=True).requires_grad_() for name, mask in active.items()}
     with substituted(model, _surroundings(model) | weights), _Surrogate(tokens=not x.is_floating_point()) as surrogate:
         source = x if surrogate.tokens else surrogate.source(x)
-        y = pick(model(source))
+        with named_on_error("x"):
+            result = model(source)
+        y = pick(result)
+    if not isinstance(y, Tensor):
+        raise TypeError(f"output: expected a tensor of what the model returns; got {type(y).__name__}")
     if not surrogate.sources or not y.requires_grad:
         raise ValueError("model: its output does not depend on its input through differentiable operations")
     influence = torch.autograd.grad(y.sum(), surrogate.sources, create_graph=True, materialize_grads=True)

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
-from orthosparse.isometry._functional import Output, picked, untraced
+from orthosparse.checks import check_mapping, check_model
+from orthosparse.isometry._functional import Output, layers_of, picked, untraced
 from orthosparse.isometry._reachability import live_weights
-from orthosparse.layers import Layer, find_layers, unwrapped
+from orthosparse.layers import Layer, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking import masks_of, on_masked_forms
 from orthosparse.tables import html_table
@@ -103,8 +104,10 @@ def effective_density(
         raise TypeError(f"x: expected a tensor; got {type(x).__name__}")
     if x.dim() == 0 or x.numel() == 0:
         raise ValueError(f"x: expected a batch of at least one sample; got shape {tuple(x.shape)}")
-    model = unwrapped(model)
-    found = dict(find_layers(model) if layers is None else layers)
+    model = unwrapped(check_model(model))
+    found = layers_of(model, layers)
+    if not found:
+        raise ValueError("model: expected at least one layer whose weights can be counted; found none")
     active = _active(model, found, masks)
     names = {id(value): name for name, value in model.named_parameters()}
     keys = {name: names[id(layer.parameter())] for name, layer in found.items()}
@@ -127,14 +130,11 @@ def effective_density(
 
 
 def _active(model: nn.Module, layers: Mapping[str, Layer], masks: Masks | None) -> Masks:
-    if not (masks is None or isinstance(masks, Mapping)):
-        raise TypeError(f"masks: expected a mapping of layer names to masks; got {type(masks).__name__}")
+    if masks is not None:
+        check_mapping("masks", masks)
     given = masks_of(model) if masks is None else masks
     if masks is not None and (unknown := sorted(set(masks) - set(layers))):
         raise ValueError(f"masks: expected names of layers of this model; got {', '.join(unknown)}")
-    for name, mask in given.items():
-        if not isinstance(mask, Tensor):
-            raise TypeError(f"masks: expected a tensor for {name!r}; got {type(mask).__name__}")
     active = {
         name: given[name].bool() if name in given else torch.ones(layer.shape, dtype=torch.bool, device="cpu")
         for name, layer in layers.items()

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orthosparse.checks import check_number
-from orthosparse.isometry._functional import frozen_state, untraced
-from orthosparse.layers import Layer, find_layers, unwrapped
+from orthosparse.checks import check_model, check_number, named_on_error
+from orthosparse.isometry._functional import frozen_state, layers_of, untraced
+from orthosparse.layers import Layer, unwrapped
 from orthosparse.masking import on_masked_forms
 from orthosparse.randomness import draw_seed
 from orthosparse.substitution import substituted
@@ -79,8 +79,8 @@ def gradient_flow(
         (2.0, 1.96, 8.0)
     """
     check_number("step_size", step_size)
-    model = unwrapped(model)
-    found = dict(find_layers(model) if layers is None else layers)
+    model = unwrapped(check_model(model))
+    found = layers_of(model, layers)
     objective = _Objective(model, functional.cross_entropy if loss is None else loss, batch, draw_seed(generator))
     here = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not here:
@@ -125,7 +125,8 @@ class _Objective:
 
     def _differentiated(self, leaves: list[Tensor]) -> tuple[Tensor, list[Tensor], Sequence[Tensor]]:
         """The loss, g and H g of the model as it stands."""
-        value = self.loss(self.model(**self.x) if isinstance(self.x, Mapping) else self.model(self.x), self.y)
+        with named_on_error("batch"):
+            value = self.loss(self.model(**self.x) if isinstance(self.x, Mapping) else self.model(self.x), self.y)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise ValueError("loss: expected a function of (output, y) that returns one number")
         gradients = torch.autograd.grad(value, leaves, create_graph=True, materialize_grads=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
-from orthosparse.checks import check_number
+from orthosparse.checks import check_model, check_number
 from orthosparse.isometry._functional import Output, evaluated
 from orthosparse.isometry._krylov import ritz
 from orthosparse.isometry._linear import LinearLayers
@@ -79,6 +79,7 @@ def singular_values(
         >>> singular_values(model, torch.randn(4, 3, generator=g)).values.shape
         torch.Size([4, 2])
     """
+    check_model(model)
     _check(method=method, k=k, chunk=chunk, probes=probes, steps=steps)
     check_number("tolerance", tolerance, least=0)
     seed = draw_seed(generator)

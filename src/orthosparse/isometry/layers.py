@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from orthosparse import orthogonality
+from orthosparse.checks import check_model, describe, named_on_error
 from orthosparse.isometry._by_layer import ByLayer
-from orthosparse.isometry._functional import check_input, frozen_state, untraced
+from orthosparse.isometry._functional import check_input, frozen_state, layers_of, untraced
 from orthosparse.isometry._spectrum import Spectrum, spectrum_of
-from orthosparse.layers import Layer, find_layers, unwrapped
+from orthosparse.layers import Layer, unwrapped
 from orthosparse.strides import dilated
 from orthosparse.substitution import substituted
 
@@ -84,11 +85,13 @@ def orthogonality_score(
         >>> orthogonality_score(nn.Sequential(nn.Linear(2, 2, bias=False)))["0"].note
         ''
     """
-    if not isinstance(weight_or_model, nn.Module):
+    if not isinstance(weight_or_model, nn.Module | Tensor):
+        raise TypeError(f"weight_or_model: expected a tensor or a module; got {describe(weight_or_model)}")
+    if isinstance(weight_or_model, Tensor):
         return orthogonality.orthogonality_score(weight_or_model, gain=gain, **options)
     if options:
         raise TypeError(f"{', '.join(options)}: of one weight only; a model knows them of its layers")
-    found = find_layers(weight_or_model) if layers is None else layers
+    found = layers_of(check_model(weight_or_model), layers)
     sizes = {} if x is None else _signal_sizes(weight_or_model, x, found)
     return ByLayer({name: _score(layer, sizes.get(name), gain) for name, layer in found.items()})
 
@@ -105,7 +108,7 @@ def layer_singular_values(
         >>> layer_singular_values(nn.Sequential(nn.Conv2d(2, 2, 3)), torch.ones(1, 2, 4, 4))["0"].values.shape
         torch.Size([1, 32])
     """
-    found = find_layers(model) if layers is None else layers
+    found = layers_of(check_model(model), layers)
     sizes = {} if x is None else _signal_sizes(model, x, found)
     return ByLayer({name: _spectrum(layer, sizes.get(name)) for name, layer in found.items()})
 
@@ -221,7 +224,7 @@ def _signal_sizes(model: nn.Module, x: Tensor, layers: Mapping[str, Layer]) -> d
 
             hooks.append(layer.module.register_forward_pre_hook(hook))
     try:
-        with untraced(model, x.device), torch.no_grad(), substituted(model, frozen_state(model)):
+        with untraced(model, x.device), torch.no_grad(), substituted(model, frozen_state(model)), named_on_error("x"):
             model(x.detach().clone())
     finally:
         for handle in hooks:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from orthosparse.checks import check_at_least
+from orthosparse.checks import check_at_least, check_model
 from orthosparse.choices import StructureName
 from orthosparse.layers.fused import fused_parts
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
@@ -61,7 +61,7 @@ def find_layers(
         ['0']
     """
     check_structure(structure)
-    model = unwrapped(model)
+    model = unwrapped(check_model(model))
     wanted = None if include is None else Selection(model, include, "include")
     unwanted = Selection(model, exclude, "exclude")
     splits = _Splits(model, {} if split is None else split)

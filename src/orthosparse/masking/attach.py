@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from orthosparse.checks import check_model, check_optimizer
+from orthosparse.checks import check_mapping, check_model, check_optimizer
 from orthosparse.layers import Layer, layer_name, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking.exchange import compact_modules, dense_form, uncompact
@@ -142,6 +142,7 @@ def replace_masks(
     """
     model = unwrapped(check_model(model))
     check_optimizer(optimizer)
+    check_mapping("masks", masks, object)
     compact = {layer_name(name, "weight"): module for name, module in compact_modules(model).items()}
     places = {name: _places(name, compact[name], mask) for name, mask in masks.items() if name in compact}
     masks = {name: mask for name, mask in masks.items() if name not in compact}

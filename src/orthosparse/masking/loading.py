@@ -4,10 +4,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from orthosparse.checks import check_loadable, check_model, check_state
+from orthosparse.checks import check_flag, check_loadable, check_model, check_state
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking.attach import attach, check_attachable
@@ -38,7 +39,6 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
         RuntimeError: `state` does not fit otherwise.
 
     Example:
-        >>> import torch
         >>> model, other = nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))
         >>> attach(other, {"0": torch.eye(2, dtype=torch.bool)})
         >>> load_sparse(model, other.state_dict())
@@ -47,11 +47,12 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
         2
     """
     model = unwrapped(check_model(model))
+    for name, flag in (("strict", strict), ("assign", assign)):
+        check_flag(flag, name)
     rest, owners = _without_wrappers(check_state(state)), owners_of(model)
     reshard(model)
     translate(model, rest)
-    masks, lacking = _take_masks(model, rest)
-    check_masks(masks, owners)
+    lacking = _take_masks(model, rest, owners)
     check_attachable(model, lacking, owners)
     _lay_out(model, rest, assign=assign)
     rehearse(model, rest, strict=strict)
@@ -63,17 +64,21 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
     return result
 
 
-def _take_masks(model: nn.Module, state: dict[str, Any]) -> tuple[Masks, Masks]:
-    """Return the masks in `state` by layer name, and those that the model lacks, which are taken out of it."""
+def _take_masks(model: nn.Module, state: dict[str, Any], owners: Mapping[str, list[Owner]]) -> Masks:
+    """Check the masks in `state`, and return those that the model lacks, which are taken out of it."""
     found: dict[int, tuple[str, Tensor]] = {}  # by parameter: tied tensors bring their one mask several times
     lacking: set[str] = set()
     for module_name, module, tensor in parameters_of(model):
         key, masked = f"{module_name}.{tensor}_mask".lstrip("."), tensor in dict(masked_tensors(module))
         if key in state and (masked or not hasattr(module, f"{tensor}_mask")):
             mask = state[key] if masked else state.pop(key)
-            name, _ = found.setdefault(id(leaf(module, tensor)), (layer_name(module_name, tensor), mask))
-            lacking |= set() if masked else {name}
-    return dict(found.values()), {name: mask for name, mask in found.values() if name in lacking}
+            name = layer_name(module_name, tensor)
+            check_masks({name: mask}, owners)
+            first, known = found.setdefault(id(leaf(module, tensor)), (name, mask))
+            if mask is not known and not torch.equal(mask, known):
+                raise ValueError(f"masks: expected one mask for the tied {first!r} and {name!r}; got two")
+            lacking |= set() if masked else {first}
+    return {name: mask for name, mask in found.values() if name in lacking}
 
 
 def _lay_out(model: nn.Module, state: dict[str, Any], *, assign: bool) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
+from orthosparse.checks import describe
 from orthosparse.layers import Layer, layer_name
 from orthosparse.masking.masked_tensor import masked_tensors
 from orthosparse.parametrized import leaf, plain_modules
@@ -51,16 +52,22 @@ def check_masks(masks: Mapping[str, Tensor], owners: Mapping[str, list[Owner]]) 
         TypeError: a mask that is not a bool tensor.
         ValueError: a name that the model has not, a wrong shape, or two masks for one parameter.
     """
+    if not isinstance(masks, Mapping):
+        raise TypeError(f"masks: expected a mapping from layer names to bool tensors; got {describe(masks)}")
     parameters: dict[int, str] = {}
     for name, mask in masks.items():
         if name not in owners:
             raise ValueError(f"masks: expected names among {', '.join(owners) or '(none)'}; got {name!r}")
         if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
             raise TypeError(f"masks: expected a bool tensor for {name!r}; got {getattr(mask, 'dtype', type(mask))}")
+        if mask.layout != torch.strided:
+            raise TypeError(f"masks: expected a dense tensor for {name!r}; got {mask.layout}")
         parameter = leaf(*owners[name][0])
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise ValueError(f"masks: {name!r} has no shape yet; run the lazy module on a batch first")
         if mask.shape != parameter.shape:
             raise ValueError(f"masks: expected shape {(*parameter.shape,)} for {name!r}; got {(*mask.shape,)}")
+        if mask.is_meta and not parameter.is_meta:
+            raise ValueError(f"masks: expected masks that lie in memory; that of {name!r} is on the meta device")
         if (other := parameters.setdefault(id(parameter), name)) != name:
             raise ValueError(f"masks: expected one mask for the tied {other!r} and {name!r}; got two")

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
+from orthosparse.checks import check_model
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking.attach import attach, bake, masks_of
@@ -22,7 +23,7 @@ def import_prune_masks(model: nn.Module) -> Masks:
         >>> int(import_prune_masks(model)["0"].sum())
         1
     """
-    model = unwrapped(model)
+    model = unwrapped(check_model(model))
     found: dict[int, tuple[str, Tensor]] = {}
     pruned = []
     for module_name, module in model.named_modules():

@@ -5,6 +5,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
+from orthosparse.checks import check_model
 from orthosparse.layers import unwrapped
 from orthosparse.masking.attach import bake
 from orthosparse.masking.masked_tensor import masked_tensors
@@ -29,7 +30,7 @@ def to_semi_structured(model: nn.Module) -> list[str]:
         >>> if torch.cuda.is_available():
         ...     names = to_semi_structured(model.half().cuda())
     """
-    model = unwrapped(model)
+    model = unwrapped(check_model(model))
     converted = {name: (module, _converted(name, weight)) for name, module, weight in _linear_layers(model)}
     if not converted:
         raise ValueError("model: expected a linear layer with a mask of two of any four (structure '2:4'); found none")

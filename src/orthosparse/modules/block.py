@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orthosparse.checks import check_at_least, check_int
 from orthosparse.modules.compact_module import Compact
 from orthosparse.modules.pointwise import Pointwise
 from orthosparse.operators import SIZES, block_linear, plan_of
@@ -42,7 +43,9 @@ class BlockLinear(Compact):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if size not in SIZES or in_features % size or out_features % size:
+        for name, number in (("in_features", in_features), ("out_features", out_features), ("blocks", blocks)):
+            check_at_least(number, 0, name)
+        if check_int(size, "size") not in SIZES or in_features % size or out_features % size:
             raise ValueError(
                 f"size: expected one of {', '.join(map(str, SIZES))} that divides {in_features} and {out_features}; "
                 f"got {size!r}"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from orthosparse.checks import check_at_least, check_flag
 from orthosparse.operators import starts_of
 
 
@@ -43,12 +44,16 @@ class Compact(nn.Module):
         device: Any,
         dtype: torch.dtype | None,
     ) -> None:
+        for name, number in (("in_features", in_features), ("out_features", out_features)):
+            check_at_least(number, 0, name)
+        check_flag(bias, "bias")
         super().__init__()
         self.in_features, self.out_features, self.unit = in_features, out_features, unit
         self.grid = out_features // unit, in_features // unit
         room = self.grid[0] * self.grid[1]
         if not 0 <= units <= room:
-            raise ValueError(f"units: expected at most {room}, as many as the weight has; got {units}")
+            what = "entries" if unit == 1 else "blocks"
+            raise ValueError(f"{what}: expected at most {room}, as many as the weight has; got {units}")
         values = (1, units) if unit == 1 else (units, unit, unit)
         self.values = nn.Parameter(torch.zeros(values, device=device, dtype=dtype))
         self.register_parameter(

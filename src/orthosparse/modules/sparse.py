@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orthosparse.checks import check_at_least
 from orthosparse.modules.compact_module import Compact
 from orthosparse.modules.pointwise import Pointwise
 from orthosparse.operators import csr_linear, csr_tables
@@ -43,6 +44,7 @@ class SparseLinear(Compact):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        check_at_least(entries, 0, "entries")
         super().__init__(in_features, out_features, entries, 1, bias=bias, device=device, dtype=dtype)
         for name, table in zip(_TABLES, self._tables(), strict=True):
             self.register_buffer(name, table, persistent=False)

@@ -1,0 +1,116 @@
+"""Wrong types are named, by every public function alike, before anything changes."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import orthosparse
+from orthosparse import checks, isometry
+
+X = torch.ones(2, 6)
+OF_A_MODEL = {
+    "sparsify": lambda model: orthosparse.sparsify(model, 0.1),
+    "find_layers": orthosparse.find_layers,
+    "masks_of": orthosparse.masks_of,
+    "replace_masks": lambda model: orthosparse.replace_masks(model, {}),
+    "bake": orthosparse.bake,
+    "load_sparse": lambda model: orthosparse.load_sparse(model, {}),
+    "compact": orthosparse.compact,
+    "expand": orthosparse.expand,
+    "import_prune_masks": orthosparse.import_prune_masks,
+    "export_prune_masks": orthosparse.export_prune_masks,
+    "to_semi_structured": orthosparse.to_semi_structured,
+    "Rewirer": lambda model: orthosparse.Rewirer(model, None, steps=3),
+    "singular_values": lambda model: isometry.singular_values(model, X),
+    "layer_singular_values": lambda model: isometry.layer_singular_values(model, X),
+    "effective_density": lambda model: isometry.effective_density(model, X),
+    "gradient_flow": lambda model: isometry.gradient_flow(model, None, (X, X)),
+}
+NO_MODELS = {
+    "a string": lambda: "x",
+    "nothing": lambda: None,
+    "a class": lambda: nn.Linear,
+    "a state dict": lambda: nn.Linear(6, 4).state_dict(),
+    "parameters": lambda: [*nn.Linear(6, 4).parameters()],
+    "scripted": lambda: torch.jit.script(nn.Linear(6, 4)),
+    "traced": lambda: torch.jit.trace(nn.Linear(6, 4), X),
+    "partly scripted": lambda: nn.Sequential(nn.Linear(6, 6), torch.jit.script(nn.Linear(6, 4))),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("what", NO_MODELS)
+@pytest.mark.parametrize("function", OF_A_MODEL)
+def test_every_function_of_a_model_names_what_is_none(function, what):
+    model = NO_MODELS[what]()
+    state = model.state_dict() if isinstance(model, nn.Module) else {}
+    before = {name: value.clone() for name, value in state.items()}
+    with pytest.raises(TypeError, match=r"^model: expected a "):
+        OF_A_MODEL[function](model)
+    assert all(torch.equal(value, before[name]) for name, value in state.items())
+
+
+@pytest.mark.parametrize("masks", [None, nn.Linear(2, 2), [1], "x", {"0": None}, {0: torch.ones(1)}, {"0": np.ones(2)}])
+def test_what_is_no_mapping_of_masks_is_named(masks):
+    good = {"0": torch.ones(2, dtype=torch.bool)}
+    with pytest.raises(TypeError, match=r"^masks: expected a mapping from layer names to Tensor; got "):
+        orthosparse.densities_of(masks)
+    with pytest.raises(TypeError, match=r"^first: expected a mapping"):
+        orthosparse.overlap(masks, good)
+    with pytest.raises(TypeError, match=r"^second: expected a mapping"):
+        orthosparse.overlap(good, masks)
+
+
+def test_a_model_in_the_place_of_masks_is_told_how_to_get_them():
+    with pytest.raises(TypeError, match=r"got Sequential \(masks_of returns a model's\)$"):
+        orthosparse.densities_of(nn.Sequential())
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "3", None, torch.ones(2), torch.ones(()), np.ones(3), [3]])
+def test_what_is_no_integer_is_named(value):
+    with pytest.raises(TypeError, match=r"^count: expected an integer; got "):
+        checks.check_int(value, "count")
+
+
+@pytest.mark.parametrize("value", [3, np.int32(3), torch.tensor(3)])
+def test_integers_of_every_kind_are_taken(value):
+    assert checks.check_int(value, "count") == 3
+
+
+def test_integers_of_more_than_64_bits_are_refused():
+    with pytest.raises(ValueError, match=r"^count: expected an integer of at most 64 bits"):
+        checks.check_int(2**63, "count")
+
+
+@pytest.mark.parametrize("flag", ["yes", 1, None, torch.ones(2), []])
+def test_flags_are_true_or_false(flag):
+    model = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match=r"^strict: expected True or False; got "):
+        orthosparse.load_sparse(model, model.state_dict(), strict=flag)
+
+
+@pytest.mark.parametrize("optimizer", [None, torch.optim.SGD([torch.ones(1)]), pathlib.Path("x"), torch.optim.SGD])
+def test_optimizers_are_asked_for_what_they_hold(optimizer):
+    if isinstance(optimizer, torch.optim.Optimizer | None):
+        checks.check_optimizer(optimizer)
+    else:
+        with pytest.raises(TypeError, match=r"^optimizer: expected a torch\.optim\.Optimizer"):
+            checks.check_optimizer(optimizer)
+
+
+def test_what_a_model_cannot_take_is_said_of_the_argument():
+    model = nn.Sequential(nn.Linear(6, 4))
+    for call in (isometry.singular_values, isometry.effective_density, isometry.layer_singular_values):
+        with pytest.raises(ValueError, match=r"^x: the model cannot take it \(RuntimeError: "):
+            call(model, torch.ones(2, 3))
+
+
+def test_a_module_is_no_selector():
+    model = nn.Sequential(nn.Linear(6, 4))
+    with pytest.raises(TypeError, match=r"^include: expected "):
+        orthosparse.sparsify(model, 0.5, include=model[0])
+    with pytest.raises(TypeError, match=r"^exclude: expected "):
+        orthosparse.sparsify(model, 0.5, exclude=[model[0]])
