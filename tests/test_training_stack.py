@@ -127,6 +127,7 @@ def test_eager_training_is_that_of_a_dense_model_with_masked_gradients(name, bui
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.stack("AMP", "masked")
 def test_autocast_training_is_that_of_a_dense_model_with_masked_gradients(name):
     def context():
         return torch.autocast("cpu", dtype=torch.bfloat16)
@@ -149,6 +150,7 @@ def test_accumulated_gradients_give_the_weights_of_the_whole_batch(name):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.stack("EMA", "masked")
 def test_a_deep_copy_trains_alone_and_its_averages_are_those_of_its_weights(name):
     model = sparse()
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -199,6 +201,7 @@ def test_batch_statistics_of_an_average_are_updated_through_masks(generator):
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo looks there itself
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.stack("compile", "masked")
 def test_compiled_training_in_one_graph_is_the_eager_one(backend):
     torch._dynamo.reset()
     model = sparse()
@@ -512,5 +515,7 @@ def stack_of_two(rank):
         work(rank)
 
 
+@pytest.mark.stack("DDP", "masked")
+@pytest.mark.stack("FSDP2", "masked")
 def test_ddp_and_fsdp2_hold_one_mask_and_train_as_one_process_does(tmp_path):
     on_two_ranks(stack_of_two, tmp_path)

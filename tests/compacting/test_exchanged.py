@@ -240,6 +240,7 @@ def test_an_optimizer_that_mixes_weights_is_refused(masked, generator):
     assert not any(isinstance(module, SparseLinear | BlockLinear) for module in masked.modules())
 
 
+@pytest.mark.stack("compile", "compact")
 def test_a_compact_model_compiles_whole(masked, generator):
     compact(masked)
     x, _ = batch_for(masked, generator)

@@ -101,5 +101,7 @@ def fsdp_shards_active_weights(rank):
 
 
 @pytest.mark.parametrize("work", [rank_0_measures, ddp_trains_active_weights, fsdp_shards_active_weights])
+@pytest.mark.stack("DDP", "compact")
+@pytest.mark.stack("FSDP2", "compact")
 def test_on_two_ranks(work, tmp_path):
     on_two_ranks(work, tmp_path)

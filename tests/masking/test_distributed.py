@@ -72,6 +72,7 @@ def broadcast_into_shards(rank):
         assert torch.equal(whole(model)[f"{name}.weight"], torch.where(mask, dense[f"{name}.weight"], 0))
 
 
+@pytest.mark.stack("DCP with broadcast", "masked")
 def test_a_checkpoint_of_rank_0_is_broadcast_into_the_shards_of_every_rank(tmp_path):
     on_two_ranks(broadcast_into_shards, tmp_path)
 
@@ -176,5 +177,6 @@ def tensor_parallel(rank):
     torch.testing.assert_close(whole(model), dict(alone.state_dict()), check_device=False)
 
 
+@pytest.mark.stack("TP", "masked")
 def test_tensor_parallel_layers_are_masked_after_they_were_divided_and_not_divided_after_they_were_masked(tmp_path):
     on_two_ranks(tensor_parallel, tmp_path)

@@ -44,6 +44,7 @@ EXPORTED = {
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")  # torch 2.11, reading its own file
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("kind", EXPORTED)
+@pytest.mark.stack("export", "masked")
 def test_an_exported_program_computes_with_the_masks_through_a_file_too(kind, strict, generator):
     model = filled(EXPORTED[kind](), generator).eval()
     masking.attach(model, coins(model, [*find_layers(model)], generator))

@@ -167,6 +167,7 @@ def test_buffers_may_be_written_between_the_passes_as_by_ddp(kind, generator):
     torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.stack("export", "compact")
 def test_an_exported_module_gives_the_same(kind, generator):
     layer = filled(kind, generator).eval()
     x = inputs_of(layer, generator)
