@@ -90,3 +90,10 @@ def test_without_the_extra_the_program_says_what_to_install(tmp_path):
     assert {name_of(word) for word in shlex.split(command)} == {
         name_of(requirement) for requirement in PROJECT["optional-dependencies"]["lab"]
     }
+
+
+def test_sparsifying_loads_no_triton():
+    call = "orthosparse.sparsify(torch.nn.Linear(4, 4), 0.5)"
+    code = f"import sys, torch, orthosparse; {call}; print('triton' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

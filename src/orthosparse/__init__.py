@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # what editors and type checkers see
         to_semi_structured,
     )
     from orthosparse.masks import densities_of, overlap
-    from orthosparse.modules import BlockConv1x1, BlockLinear, SparseConv1x1, SparseLinear
+    from orthosparse.modules.block import BlockConv1x1, BlockLinear
+    from orthosparse.modules.sparse import SparseConv1x1, SparseLinear
     from orthosparse.pruning import prune
     from orthosparse.report import Report
     from orthosparse.schemes import SCHEMES
@@ -59,13 +60,13 @@ __all__ = [
 _HOMES = {
     "DISTRIBUTIONS": "distributions",
     "SCHEMES": "schemes",
-    "BlockConv1x1": "modules",
-    "BlockLinear": "modules",
+    "BlockConv1x1": "modules.block",
+    "BlockLinear": "modules.block",
     "Layer": "layers",
     "Report": "report",
     "Rewirer": "dynamic",
-    "SparseConv1x1": "modules",
-    "SparseLinear": "modules",
+    "SparseConv1x1": "modules.sparse",
+    "SparseLinear": "modules.sparse",
     "bake": "masking",
     "compact": "compacting",
     "densities_of": "masks",

@@ -15,7 +15,7 @@ from orthosparse.compacting.table import MASKED, CompactTable, Form, forms_like
 from orthosparse.compacting.timing import ratios_of
 from orthosparse.masking.exchange import exchange, masked_form, uncompact
 from orthosparse.masking.optimizer_state import check_elementwise, hand_over
-from orthosparse.modules import Compact
+from orthosparse.modules.compact_module import Compact
 from orthosparse.sharding import is_sharded
 
 

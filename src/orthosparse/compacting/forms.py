@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from orthosparse.compacting.table import MASKED
 from orthosparse.masking.masked_tensor import MaskedTensor, masked_tensors
 from orthosparse.masking.owners import masked_owners_of
-from orthosparse.modules import BlockConv1x1, BlockLinear, Compact, SparseConv1x1, SparseLinear
+from orthosparse.modules.block import BlockConv1x1, BlockLinear
+from orthosparse.modules.compact_module import Compact
+from orthosparse.modules.sparse import SparseConv1x1, SparseLinear
 from orthosparse.operators import SIZES, has_kernel
 from orthosparse.parametrized import leaf
 from orthosparse.structures import block_of, structure_of

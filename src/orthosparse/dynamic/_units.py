@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.masking import compact_modules, masked_layers
-from orthosparse.modules import Compact
+from orthosparse.modules.compact_module import Compact
 from orthosparse.sharding import full_tensor
 from orthosparse.structures import block_of, structure_of
 

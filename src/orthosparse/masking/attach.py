@@ -19,7 +19,7 @@ from orthosparse.masking.masked_tensor import (
 )
 from orthosparse.masking.optimizer_state import move_units, reset_entries
 from orthosparse.masking.owners import Owner, check_masks, masked_owners_of, owners_of
-from orthosparse.modules import Compact
+from orthosparse.modules.compact_module import Compact
 from orthosparse.parametrized import leaf
 from orthosparse.sharding import (
     compute_device,

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from orthosparse.modules import BlockLinear, Compact, SparseLinear
+from orthosparse.modules.compact_module import Compact
 from orthosparse.parametrized import leaf, tensor_names
 
 _KEYS = ("values", "row_starts", "columns")
@@ -46,12 +46,8 @@ def _to_compact(module: Compact, state: dict[str, Any], prefix: str) -> None:
 def _to_masked(weight: Tensor, state: dict[str, Any], prefix: str) -> None:
     values, starts, columns = (state.pop(f"{prefix}{key}") for key in _KEYS)
     out, inputs = weight.shape[0], weight[0].numel()
-    options: dict[str, Any] = {"bias": False, "device": values.device, "dtype": values.dtype}
-    twin: Compact = (
-        SparseLinear(inputs, out, values.shape[1], **options)
-        if values.dim() == 2
-        else BlockLinear(inputs, out, *values.shape[:2], **options)
-    )
+    units, unit = (values.shape[1], 1) if values.dim() == 2 else values.shape[:2]
+    twin = _layer(inputs, out, units, unit, like=values)
     try:
         twin.load_state_dict({"values": values, "row_starts": starts, "columns": columns})
     except RuntimeError as error:
@@ -64,6 +60,14 @@ def _to_masked(weight: Tensor, state: dict[str, Any], prefix: str) -> None:
 
 def _twin(module: Compact, weight: Tensor) -> Compact:
     """A module like this one on the device and in the type of a weight."""
-    sizes = (module.in_features, module.out_features, module.units)
-    options: dict[str, Any] = {"bias": False, "device": weight.device, "dtype": weight.dtype}
-    return SparseLinear(*sizes, **options) if module.unit == 1 else BlockLinear(*sizes, module.unit, **options)
+    return _layer(module.in_features, module.out_features, module.units, module.unit, like=weight)
+
+
+def _layer(inputs: int, outputs: int, units: int, unit: int, *, like: Tensor) -> Compact:
+    from orthosparse.modules.block import BlockLinear  # operators come along, which take a while to import
+    from orthosparse.modules.sparse import SparseLinear
+
+    options: dict[str, Any] = {"bias": False, "device": like.device, "dtype": like.dtype}
+    if unit == 1:
+        return SparseLinear(inputs, outputs, units, **options)
+    return BlockLinear(inputs, outputs, units, unit, **options)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from orthosparse.layers import unwrapped
 from orthosparse.masking.masked_tensor import Mask, register_mask
 from orthosparse.masking.optimizer_state import check_elementwise, hand_over
-from orthosparse.modules import Compact
+from orthosparse.modules.compact_module import Compact
 from orthosparse.modules.pointwise import Pointwise
 from orthosparse.parametrized import leaf
 from orthosparse.sharding import is_sharded

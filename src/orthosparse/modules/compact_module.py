@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orthosparse.checks import check_at_least, check_flag
-from orthosparse.operators import starts_of
 
 
 class Compact(nn.Module):
@@ -63,7 +62,7 @@ class Compact(nn.Module):
         flat = torch.arange(units, device=device) * room // max(units, 1)
         self.register_buffer("row_starts", torch.zeros(self.grid[0] + 1, dtype=torch.int32, device=device))
         self.register_buffer("columns", (flat % self.grid[1]).to(torch.int32))
-        self.row_starts.copy_(starts_of(flat // self.grid[1], self.grid[0]))
+        self.row_starts.copy_(self._row_starts(flat))
 
     @property
     def units(self) -> int:
@@ -138,6 +137,11 @@ class Compact(nn.Module):
         return self.rows().long() * self.grid[1] + self.columns
 
     @torch.no_grad()
+    def _row_starts(self, places: Tensor) -> Tensor:
+        from orthosparse.operators import starts_of  # triton comes along, which takes longer to import than all else
+
+        return starts_of(places // self.grid[1], self.grid[0])
+
     def move(self, places: Tensor) -> Tensor:
         """Let other units be active, as many as before, in place; return which unit each of them was, -1 if none.
 
@@ -155,7 +159,7 @@ class Compact(nn.Module):
         if places.dim() != 1 or not inside or not bool((places.diff() > 0).all()):
             raise ValueError(f"places: expected {len(before)} rising numbers below {room}; got {places}")
         self.columns.copy_(places % self.grid[1])
-        self.row_starts.copy_(starts_of(places // self.grid[1], self.grid[0]))
+        self.row_starts.copy_(self._row_starts(places))
         self.refresh()
         if not len(places):
             return places
