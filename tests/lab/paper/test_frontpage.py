@@ -170,10 +170,12 @@ def test_the_program_rewrites_the_pages_and_names_what_it_cannot_read(tmp_path, 
     store.export(tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").write_text("nonsense\n")
     (tmp_path / "docs" / "evidence").mkdir(parents=True)
-    page = tmp_path / "README.md"
+    page, everything = tmp_path / "README.md", tmp_path / "docs" / "items.md"
     page.write_text(f"{frontpage.BEGIN}\n{frontpage.END}\n")
+    everything.write_text(page.read_text())
     assert frontpage.main([str(tmp_path), str(tmp_path / "a.jsonl")]) == 0
-    assert "ERK Base 50.00 (1 seed)" in page.read_text()
+    assert "ERK Base 50.00 (1 seed)" in everything.read_text()
+    assert 0 < page.read_text().count("\n") < everything.read_text().count("\n")
     assert "| 1000 layers train | **" in (tmp_path / "docs" / "evidence" / "claims.md").read_text()
     made = sorted(path.name for path in (tmp_path / "docs" / "assets").iterdir())
     assert made == ["deep_convolutional.png", "deep_networks.png", "singular_values.png"]

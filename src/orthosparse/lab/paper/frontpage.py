@@ -16,15 +16,25 @@ from orthosparse.lab.paper._layout import seconds_text
 from orthosparse.lab.paper._rows import Row, read_rows
 from orthosparse.lab.sweep.store import together_of
 
+FRONT = ("singular_values", "deep_networks", "contemporary")  # items of which the README shows the first row
 BEGIN, END = "<!-- begin: make readme-table -->", "<!-- end: make readme-table -->"
 _SHORT = 0.05  # seconds; less would read as none
 _HEADS = "| item | command | machine and time | paper | ours |\n|---|---|---|---|---|\n"
 
 
-def table(rows: Iterable[Row]) -> str:
-    """Return the table in Markdown; items without rows are not in it."""
+def table(rows: Iterable[Row], firsts: Sequence[str] | None = None) -> str:
+    """Return the table in Markdown; items without rows are not in it.
+
+    Args:
+        firsts: names of items; of each of them the first row, and no others.
+    """
     lines = []
+    left = None if firsts is None else set(firsts)
     for chapter, headline in fresh(chapters_of(ITEMS, list(rows))):
+        if left is not None:
+            if chapter.name not in left:
+                continue
+            left.remove(chapter.name)
         command = command_of(chapter.name, ITEMS[chapter.name], headline.rows)
         cells = [headline.label, f"`{command}`", _machines(headline.rows), headline.paper, headline.ours]
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n")
@@ -57,9 +67,11 @@ def _machines(rows: Sequence[Row]) -> str:
 
 
 def write_pages(rows: list[Row], root: Path) -> None:
-    """Write the README's table, the answers to the paper's claims and the pictures into a checkout."""
+    """Write the tables of README and docs, the answers to the claims and the pictures into a checkout."""
     readme, assets = root / "README.md", root / "docs" / "assets"
-    readme.write_text(inserted(readme.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
+    readme.write_text(inserted(readme.read_text(encoding="utf-8"), table(rows, FRONT)), encoding="utf-8")
+    everything = root / "docs" / "items.md"
+    everything.write_text(inserted(everything.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
     answers = claims.markdown(claims.claims_of(chapters_of(ITEMS, rows)))
     (root / "docs" / "evidence" / "claims.md").write_text(answers, encoding="utf-8")
     deep_networks.save_figure(rows, assets / "deep_networks.png")
