@@ -130,4 +130,4 @@ class TestCommands:
     def test_sweep_on_ray_brings_the_rows_back(self, run, capsys):
         pytest.importorskip("ray", reason="ray is not installed")
         assert run("sweep_on_ray.sh", "", "expected_density", "--smoke", "--jobs", "1") == [0]
-        assert "1 pairs run, 0 had a row" in capsys.readouterr().out
+        assert "1 pair run, 0 had a row" in capsys.readouterr().out

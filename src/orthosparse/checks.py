@@ -188,12 +188,12 @@ def check_model(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def named_on_error(argument: str) -> Iterator[None]:
-    """Say of an argument what a model raises when it is called with it."""
+    """Say of an argument what a model raises when it is called with a wrong one; other errors are the model's own."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError):
+    except torch.OutOfMemoryError:  # a RuntimeError
         raise
-    except Exception as error:
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
         raise ValueError(f"{argument}: the model cannot take it ({type(error).__name__}: {error})") from error
 
 

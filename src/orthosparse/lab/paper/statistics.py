@@ -63,8 +63,9 @@ def to_paper(ours: Number, seeds: int, paper: Number) -> Difference:
     Of a single run of ours the deviation is not known; the paper's stands in for it.
 
     Example:
-        >>> to_paper((90.0, 0.3), 3, (89.0, 0.5))
-        Difference(value=1.0, error=0.2828427124746190...)
+        >>> value, error = to_paper((90.0, 0.3), 3, (89.0, 0.5))
+        >>> value, round(error, 6)
+        (1.0, 0.282843)
     """
     spread = ours[1] if ours[1] is not None else paper[1]
     if spread is None:
