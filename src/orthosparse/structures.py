@@ -149,5 +149,7 @@ def _edges(matrix: torch.Tensor) -> list[int]:
 def _is_two_of_four(matrix: torch.Tensor) -> bool:
     if any(side % 4 for side in matrix.shape):
         return False
+    if not bool((matrix[:4].unflatten(1, (-1, 4)).sum(2) == 2).all()):  # the first rows rule most masks out
+        return False
     fours = matrix.unflatten(1, (-1, 4)).sum(2), matrix.unflatten(0, (-1, 4)).sum(1)
     return all(bool((four == 2).all()) for four in fours)
