@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from orthosparse import givens
-from orthosparse.distributions import magnitude
+from orthosparse.distributions.magnitude import magnitude
 from orthosparse.init import alignment
 from orthosparse.lab.models import build
-from orthosparse.schemes import eoi
+from orthosparse.schemes.eoi import eoi
 
 MATRICES = [(100, 100), (100, 784), (256, 256), (1024, 1024), (2048, 2048), (4096, 4096)]
 DENSITIES = (0.02, 0.1)

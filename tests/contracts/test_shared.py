@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from contracts.shared import SHARED, apart, parts_of, summed
 from contracts.traces import differences, prepared, trace_of
-from orthosparse import distributions, isometry
+from orthosparse import DISTRIBUTIONS, isometry
 from orthosparse.layers import find_layers
 from orthosparse.masking import attach
 from orthosparse.masks import draw, top_k
@@ -24,10 +24,10 @@ MEASURES = {
     "layer_singular_values": lambda model, x, y: isometry.layer_singular_values(model, x),
     "effective_density": lambda model, x, y: isometry.effective_density(model, x),
     "gradient_flow": lambda model, x, y: isometry.gradient_flow(model, None, (x, y)),
-    "snip": lambda model, x, y: distributions.snip(model, 0.5, batch=(x, y)),
-    "snip_iterative": lambda model, x, y: distributions.snip_iterative(model, 0.5, batch=(x, y), rounds=3),
-    "grasp": lambda model, x, y: distributions.grasp(model, 0.5, batch=(x, y)),
-    "synflow": lambda model, x, y: distributions.synflow(model, 0.5, batch=(x, y), rounds=3),
+    "snip": lambda model, x, y: DISTRIBUTIONS["snip"](model, 0.5, batch=(x, y)),
+    "snip_iterative": lambda model, x, y: DISTRIBUTIONS["snip_iterative"](model, 0.5, batch=(x, y), rounds=3),
+    "grasp": lambda model, x, y: DISTRIBUTIONS["grasp"](model, 0.5, batch=(x, y)),
+    "synflow": lambda model, x, y: DISTRIBUTIONS["synflow"](model, 0.5, batch=(x, y), rounds=3),
 }
 
 
@@ -154,7 +154,7 @@ def test_snip_adds_the_gradients_of_the_copies(name):
     model, x, y = in_float64(name)
     gradient = by_layer(model, summed(model, slopes(*loss_of(apart(model), x, y))))
     scores = {key: (layer.weight() * gradient[key]).abs() for key, layer in find_layers(model).items()}
-    assert_equal(distributions.snip(model, 0.5, batch=(x, y)), top_k(scores, half_of(scores)))
+    assert_equal(DISTRIBUTIONS["snip"](model, 0.5, batch=(x, y)), top_k(scores, half_of(scores)))
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -167,7 +167,7 @@ def test_grasp_multiplies_by_the_hessian_of_the_shared_weights(name):
     along = sum((part * part.detach()).sum() for part in gradient)
     products = torch.autograd.grad(along, leaves)
     scores = {key: leaf.detach() * product for key, leaf, product in zip(layers, leaves, products, strict=True)}
-    assert_equal(distributions.grasp(model, 0.5, batch=(x, y)), top_k(scores, half_of(scores)))
+    assert_equal(DISTRIBUTIONS["grasp"](model, 0.5, batch=(x, y)), top_k(scores, half_of(scores)))
 
 
 @pytest.mark.parametrize("name", HOMOGENEOUS)
@@ -179,7 +179,7 @@ def test_synflow_adds_the_flow_of_the_copies(name):
             parameter.abs_()
     flow = by_layer(model, summed(model, slopes(others, others(torch.ones_like(x[:1])).sum())))
     scores = {key: layer.weight().abs() * flow[key] for key, layer in find_layers(model).items()}
-    assert_equal(distributions.synflow(model, 0.5, batch=(x, None), rounds=1), top_k(scores, half_of(scores)))
+    assert_equal(DISTRIBUTIONS["synflow"](model, 0.5, batch=(x, None), rounds=1), top_k(scores, half_of(scores)))
 
 
 def half_of(scores):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from orthosparse.counts import count_of
-from orthosparse.distributions import dense_ends
+from orthosparse.distributions.dense_ends import dense_ends
 from orthosparse.masks import counts_of
 
 

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from orthosparse.distributions import er
+from orthosparse.distributions.er import er
 from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of
 

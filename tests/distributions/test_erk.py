@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from orthosparse.counts import count_of
-from orthosparse.distributions import erk
+from orthosparse.distributions.erk import erk
 from orthosparse.masks import counts_of
 
 

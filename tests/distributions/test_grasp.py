@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from contracts.models import MODELS
 from orthosparse.counts import count_of
-from orthosparse.distributions import grasp
+from orthosparse.distributions.grasp import grasp
 from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from contracts.models import MODELS
 from orthosparse.counts import count_of
-from orthosparse.distributions import magnitude
+from orthosparse.distributions.magnitude import magnitude
 from orthosparse.layers import find_layers
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from contracts.models import MODELS, refilled
 from orthosparse.counts import count_of
-from orthosparse.distributions import snip
+from orthosparse.distributions.snip import snip
 from orthosparse.layers import find_layers
 from orthosparse.masking import attach
 from orthosparse.masks import counts_of

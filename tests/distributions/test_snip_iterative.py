@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from contracts.models import MODELS, Recomputed
-from orthosparse.distributions import snip, snip_iterative
+from orthosparse.distributions.snip import snip
+from orthosparse.distributions.snip_iterative import snip_iterative
 from orthosparse.layers import find_layers
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from contracts.models import CLASSES, MODELS, refilled
 from contracts.traces import differences, trace_of
-from orthosparse.distributions import synflow
+from orthosparse.distributions.synflow import synflow
 from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of
 

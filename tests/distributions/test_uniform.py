@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from orthosparse.distributions import uniform
+from orthosparse.distributions.uniform import uniform
 from orthosparse.masks import counts_of
 
 

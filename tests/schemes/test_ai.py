@@ -6,7 +6,7 @@ from torch import nn
 
 from orthosparse.layers import find_layers
 from orthosparse.masks import draw
-from orthosparse.schemes import ai
+from orthosparse.schemes.ai import ai
 
 
 def random_model(*modules, generator):

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from orthosparse.schemes import base
+from orthosparse.schemes.base import base
 
 
 def test_weights_on_the_mask_keep_their_bits_and_gain_is_the_dense_initializations_business(generator):

@@ -6,7 +6,7 @@ from torch import nn
 
 from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of, draw
-from orthosparse.schemes import eoi
+from orthosparse.schemes.eoi import eoi
 
 
 def seeded(seed=0):

@@ -10,7 +10,7 @@ from contracts.scores import score_through_stride
 from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of, draw, overlap
 from orthosparse.orthogonality import orthogonality_score
-from orthosparse.schemes import eoi
+from orthosparse.schemes.eoi import eoi
 
 everywhere = pytest.mark.parametrize("kind", MODELS)
 OPTIONS = [{}, {"core": 0.4}, {"tap": "center"}, {"tap": "random"}, {"depthwise": "shift"}, {"depthwise": "center"}]

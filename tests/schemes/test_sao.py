@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from orthosparse.distributions import dense_ends
+from orthosparse.distributions.dense_ends import dense_ends
 from orthosparse.layers import find_layers
-from orthosparse.schemes import sao
+from orthosparse.schemes.sao import sao
 
 
 def mask_of(shape, density):

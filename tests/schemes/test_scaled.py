@@ -5,7 +5,7 @@ from torch import nn
 import orthosparse
 from orthosparse.layers import find_layers
 from orthosparse.masks import draw
-from orthosparse.schemes import scaled
+from orthosparse.schemes.scaled import scaled
 
 
 def seeded(seed=0):

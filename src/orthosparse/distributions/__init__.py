@@ -18,27 +18,21 @@ generators. A member that draws (masks, dropout) takes its numbers from `generat
 
 from collections.abc import Callable
 
-from orthosparse.distributions.dense_ends import dense_ends
-from orthosparse.distributions.er import er
-from orthosparse.distributions.erk import erk
-from orthosparse.distributions.grasp import grasp
-from orthosparse.distributions.magnitude import magnitude
-from orthosparse.distributions.snip import snip
-from orthosparse.distributions.snip_iterative import snip_iterative
-from orthosparse.distributions.synflow import synflow
-from orthosparse.distributions.uniform import uniform
 from orthosparse.mappings import Masks
+from orthosparse.registry import Registry
 
-DISTRIBUTIONS: dict[str, Callable[..., Masks]] = {
-    "dense_ends": dense_ends,
-    "er": er,
-    "erk": erk,
-    "grasp": grasp,
-    "magnitude": magnitude,
-    "snip": snip,
-    "snip_iterative": snip_iterative,
-    "synflow": synflow,
-    "uniform": uniform,
-}
+__all__ = ["DISTRIBUTIONS"]
 
-__all__ = ["DISTRIBUTIONS", *DISTRIBUTIONS]
+DISTRIBUTIONS: Registry[Callable[..., Masks]] = Registry(
+    {
+        "dense_ends": "orthosparse.distributions.dense_ends:dense_ends",
+        "er": "orthosparse.distributions.er:er",
+        "erk": "orthosparse.distributions.erk:erk",
+        "grasp": "orthosparse.distributions.grasp:grasp",
+        "magnitude": "orthosparse.distributions.magnitude:magnitude",
+        "snip": "orthosparse.distributions.snip:snip",
+        "snip_iterative": "orthosparse.distributions.snip_iterative:snip_iterative",
+        "synflow": "orthosparse.distributions.synflow:synflow",
+        "uniform": "orthosparse.distributions.uniform:uniform",
+    }
+)

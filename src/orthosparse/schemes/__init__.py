@@ -13,22 +13,20 @@ a layer gets depends on the generator's state, the layer's name, its own mask an
 from collections.abc import Callable
 
 from orthosparse.mappings import Masks
-from orthosparse.schemes.ai import ai
-from orthosparse.schemes.base import base
-from orthosparse.schemes.eoi import eoi, eoi_floor
-from orthosparse.schemes.sao import sao
-from orthosparse.schemes.scaled import scaled
+from orthosparse.registry import Registry
 
-SCHEMES: dict[str, Callable[..., Masks]] = {
-    "ai": ai,
-    "base": base,
-    "eoi": eoi,
-    "sao": sao,
-    "scaled": scaled,
-}
+__all__ = ["SCHEMES", "SCHEME_FLOORS"]
+
+SCHEMES: Registry[Callable[..., Masks]] = Registry(
+    {
+        "ai": "orthosparse.schemes.ai:ai",
+        "base": "orthosparse.schemes.base:base",
+        "eoi": "orthosparse.schemes.eoi:eoi",
+        "sao": "orthosparse.schemes.sao:sao",
+        "scaled": "orthosparse.schemes.scaled:scaled",
+    }
+)
 
 # The fewest entries that a scheme needs in a layer, called as ``floor(layer, **own)``; a scheme without an entry takes
 # any number.
-SCHEME_FLOORS: dict[str, Callable[..., int]] = {"eoi": eoi_floor}
-
-__all__ = ["SCHEMES", "SCHEME_FLOORS", "ai", "base", "eoi", "sao", "scaled"]
+SCHEME_FLOORS: Registry[Callable[..., int]] = Registry({"eoi": "orthosparse.schemes.eoi:eoi_floor"})
