@@ -17,6 +17,7 @@ FLOORS = {
     "gram": 0,
     "haar": 0,
     "parametrized": 0,
+    "progress": 0,
     "randomness": 0,
     "selection": 0,
     "sharding": 0,

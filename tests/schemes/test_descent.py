@@ -92,7 +92,9 @@ def test_an_error_in_one_job_stops_the_others_and_comes_out():
         _descent._in_threads(work, iter([[0], [1]]), stopped)
     assert stopped.is_set()
     state = torch.eye(3).unsqueeze(0) * 2
-    _descent._descend(state, torch.ones_like(state), stopped, **(OPTIONS | {"iterations": 10**9}))  # returns at once
+    reached = []
+    _descent._descend(state, torch.ones_like(state), stopped, reached.append, **(OPTIONS | {"iterations": 10**9}))
+    assert reached == [0]  # returned at once
 
 
 def test_no_matrices_are_no_work():

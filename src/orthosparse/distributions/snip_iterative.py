@@ -14,6 +14,7 @@ from orthosparse.distributions._schedule import exponential
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
+from orthosparse.progress import Progress, counted, reporter
 
 
 def snip_iterative(
@@ -25,12 +26,17 @@ def snip_iterative(
     loss: Callable[..., torch.Tensor] | None = None,
     generator: torch.Generator | None = None,
     rounds: int = 60,
+    progress: Progress = False,
 ) -> Masks:
     """Return the masks that maximise, round by round, the sensitivity of the loss of the pruned model.
 
     After round t the density is ``density ** (t / rounds)``. A round scores |theta * dL/dtheta| with the dense theta
     and the gradient at the masked weights, so that a weight can come back (de Jorge et al. 2021). The batches are kept
     for all rounds, and met as `snip` meets them.
+
+    Args:
+        rounds: in how many steps the density falls.
+        progress: as in `sparsify`; counts rounds.
 
     Example:
         >>> g = torch.Generator().manual_seed(0)
@@ -39,13 +45,14 @@ def snip_iterative(
         >>> sum(int(mask.sum()) for mask in masks.values())
         18
     """
+    report = reporter(progress)
     layers, _ = budget_of(model, density, layers)
     counts = exponential(density, sum(layer.numel for layer in layers.values()), rounds)
     batches = list(batches_of(batch, model, "snip_iterative"))
     dense = weights_of(layers)
     masked, masks = dense, Masks()
     with objective_of(model, layers, loss, generator) as objective:
-        for count in counts:
+        for count in counted(counts, "snip_iterative", report):
             gradient = objective.gradient(masked, batches)
             masks = top_scored(
                 layers, {name: (precise(dense[name]) * slope).abs() for name, slope in gradient.items()}, count

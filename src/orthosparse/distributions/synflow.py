@@ -17,6 +17,7 @@ from orthosparse.distributions._schedule import exponential
 from orthosparse.distributions._weights import weights_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
+from orthosparse.progress import Progress, counted, reporter
 from orthosparse.randomness import draw_seed
 
 
@@ -31,6 +32,7 @@ def synflow(
     rounds: int = 100,
     input_shape: Sequence[int] | None = None,
     compat: str | None = None,
+    progress: Progress = False,
 ) -> Masks:
     """Return the masks of the weights of largest theta * dR/dtheta, R the sum of the logits of the positive model.
 
@@ -39,10 +41,12 @@ def synflow(
     (section 3.3; Tanaka et al. 2020).
 
     Args:
+        rounds: in how many steps the density falls.
         batch: only the shape of its first sample is looked at.
         input_shape: the shape of a sample, for a call without a batch.
         compat: ``"paper-code"`` scores the sum of log-softmax(logits), checks nothing, and keeps
             ``N - int((1 - density ** (t / rounds)) * N)`` of N weights in round t.
+        progress: as in `sparsify`; counts rounds.
 
     Raises:
         ValueError: an activation or a norm under which the flow is not in proportion to the input (tanh, layer norm,
@@ -54,6 +58,7 @@ def synflow(
         36
     """
     del loss  # R takes its place
+    report = reporter(progress)
     layers, _ = budget_of(model, density, layers)
     as_released = follows_paper_code(compat)
     counts = exponential(density, sum(layer.numel for layer in layers.values()), rounds, as_released=as_released)
@@ -62,7 +67,7 @@ def synflow(
     with flow_of(model, layers, _sample(batch, input_shape, model), head, draw_seed(generator)) as flow:
         if not as_released:
             flow.check()
-        for count in counts:
+        for count in counted(counts, "synflow", report):
             scores = {name: score.abs().masked_fill(~masks[name], -1) for name, score in flow.scores(masks).items()}
             masks = top_scored(layers, scores, count, within=masks)
     return masks

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from orthosparse.progress import Reporter, silent
+
 Product = Callable[[Tensor], Tensor]  # [number, batch, side] -> [number, batch, side]
 
 _SETTLED = 3e-3  # relative width of the quadrature's enclosure of the mean that ends the search
@@ -112,6 +114,7 @@ def ritz(
     steps: int,
     tolerance: float,
     generator: torch.Generator,
+    report: Reporter = silent,
 ) -> Ritz:
     """Return the Ritz values of M after `steps` blocks, or once `count` are known to `tolerance` and the mean settled.
 
@@ -128,12 +131,13 @@ def ritz(
 
     first = block = _orthonormal(draw(probes), like.new_zeros(len(like), side, 0))
     basis = images = block[:, :, :0]
-    for _ in range(steps):
+    for step in range(1, steps + 1):
         image = backward(forward(block.permute(2, 0, 1))).permute(1, 2, 0)
         inner, basis, images = basis.shape[2], torch.cat([basis, block], 2), torch.cat([images, image], 2)
         found = _rayleigh_ritz(basis, images, probes=probes, inner=inner)
         if found.complete or _is_enough(found, count, tolerance):
             break
+        report("singular_values", step, steps + 1)
         block = _orthonormal(image[:, :, : side - basis.shape[2]], basis)
     if found.complete:
         return found

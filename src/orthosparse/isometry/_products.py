@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from orthosparse.progress import Reporter, counted, silent
+
 _ELEMENTS = 2**25  # largest tensor of a batched product: 128 MiB in float32
 
 
@@ -29,23 +31,24 @@ class Jacobian:
         self._pullback: Tensor | None = None
         self.coupled = self.batch > 1 and self._samples_interact()
 
-    def transposed(self, vectors: Tensor) -> Tensor:
+    def transposed(self, vectors: Tensor, report: Reporter = silent) -> Tensor:
         """Return J^T u, [number, batch, inputs], for u in [number, batch, outputs]."""
-        return self._apply(self.y, self.x, vectors)
+        return self._apply(self.y, self.x, vectors, report)
 
-    def times(self, vectors: Tensor) -> Tensor:
+    def times(self, vectors: Tensor, report: Reporter = silent) -> Tensor:
         """Return J v, [number, batch, outputs], for v in [number, batch, inputs]."""
         if self._pullback is None or self._cotangent is None:
             self._cotangent = torch.zeros_like(self.y, requires_grad=True)
             (self._pullback,) = torch.autograd.grad(
                 self.y, self.x, self._cotangent, create_graph=True, materialize_grads=True
             )
-        return self._apply(self._pullback, self._cotangent, vectors)
+        return self._apply(self._pullback, self._cotangent, vectors, report)
 
-    def _apply(self, source: Tensor, target: Tensor, vectors: Tensor) -> Tensor:
+    def _apply(self, source: Tensor, target: Tensor, vectors: Tensor, report: Reporter) -> Tensor:
         vectors = vectors.to(source.dtype)
         jobs = len(vectors) * (self.batch if self.coupled else 1)
-        parts = [self._part(source, target, vectors, slice(i, i + self.chunk)) for i in range(0, jobs, self.chunk)]
+        starts = counted(range(0, jobs, self.chunk), "singular_values", report)
+        parts = [self._part(source, target, vectors, slice(i, i + self.chunk)) for i in starts]
         return torch.cat(parts).view(len(vectors), self.batch, -1)
 
     def _part(self, source: Tensor, target: Tensor, vectors: Tensor, jobs: slice) -> Tensor:

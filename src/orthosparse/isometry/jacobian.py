@@ -15,6 +15,7 @@ from orthosparse.isometry._linear import LinearLayers
 from orthosparse.isometry._products import Jacobian
 from orthosparse.isometry._spectrum import Spectrum, rounding, spectrum_of
 from orthosparse.masking import on_masked_forms
+from orthosparse.progress import Progress, Reporter, reporter
 from orthosparse.randomness import derive, derive_seed, draw_seed
 
 Method = Literal["auto", "exact", "matrix_free"]
@@ -41,6 +42,7 @@ def singular_values(
     steps: int = 30,
     tolerance: float = 1e-5,
     generator: torch.Generator | None = None,
+    progress: Progress = False,
 ) -> Spectrum:
     """Return the singular values of d model(x)_i / d x_i of every sample i, as a Spectrum: ``.values`` is [batch, k].
 
@@ -66,6 +68,7 @@ def singular_values(
         steps: matrix_free: blocks at most. Values not known to `tolerance` by then say so in `error`.
         tolerance: matrix_free: estimated relative error of the listed values to stop at.
         generator: draws the first block of matrix_free, and what the model draws itself.
+        progress: as in `orthosparse.sparsify`; counts chunks of products (exact) or blocks (matrix_free).
 
     Raises:
         TypeError: `x` or the output is not a floating-point tensor.
@@ -79,6 +82,7 @@ def singular_values(
         >>> singular_values(model, torch.randn(4, 3, generator=g)).values.shape
         torch.Size([4, 2])
     """
+    report = reporter(progress)
     check_model(model)
     _check(method=method, k=k, chunk=chunk, probes=probes, steps=steps)
     check_number("tolerance", tolerance, least=0)
@@ -92,9 +96,9 @@ def singular_values(
             if k is not None and k > side:
                 raise ValueError(f"k: expected at most {side}, the smaller side of the Jacobian; got {k}")
             if method == "exact" or (method == "auto" and _is_small(jacobian)):
-                return _exact(jacobian, k)
+                return _exact(jacobian, k, report)
             block = min(side, probes or max(_PROBES, math.ceil(_SAMPLES / side)))
-            return _matrix_free(jacobian, k or 1, block, steps, tolerance, seed)
+            return _matrix_free(jacobian, k or 1, block, steps, tolerance, seed, report)
 
     with suppress(CheckpointError):  # layers that are computed again in the backward pass are then in torch's own form
         return measured(LinearLayers())
@@ -117,17 +121,19 @@ def _is_small(jacobian: Jacobian) -> bool:
     return side <= _SIDE and products <= _PRODUCTS and memory <= _BYTES
 
 
-def _exact(jacobian: Jacobian, k: int | None) -> Spectrum:
+def _exact(jacobian: Jacobian, k: int | None, report: Reporter) -> Spectrum:
     reverse = jacobian.outputs <= jacobian.inputs
     side = min(jacobian.inputs, jacobian.outputs)
     units = torch.eye(side, dtype=jacobian.y.dtype, device=jacobian.y.device).unsqueeze(1)
     vectors = units.expand(side, jacobian.batch, side)
-    rows = jacobian.transposed(vectors) if reverse else jacobian.times(vectors)
+    rows = jacobian.transposed(vectors, report) if reverse else jacobian.times(vectors, report)
     values = torch.linalg.svdvals(_at_least_float32(_finite(rows)).transpose(0, 1))
     return spectrum_of(values, k=k, products=jacobian.products, dtype=rows.dtype)
 
 
-def _matrix_free(jacobian: Jacobian, k: int, probes: int, steps: int, tolerance: float, seed: int) -> Spectrum:
+def _matrix_free(
+    jacobian: Jacobian, k: int, probes: int, steps: int, tolerance: float, seed: int, report: Reporter
+) -> Spectrum:
     # The smaller side is where the basis lives: J J^T where there are fewer outputs, else J^T J.
     first, second = jacobian.transposed, jacobian.times
     if jacobian.outputs > jacobian.inputs:
@@ -143,7 +149,9 @@ def _matrix_free(jacobian: Jacobian, k: int, probes: int, steps: int, tolerance:
         steps=steps,
         tolerance=tolerance,
         generator=derive(seed, "probes"),
+        report=report,
     )
+    report("singular_values", steps + 1, steps + 1)  # the blocks, and the vectors that sample the mean
     mean, scale = float(found.mean().mean()), found.values[:, :1].clamp_min(torch.finfo(like.dtype).tiny)
     return Spectrum(
         values=found.values[:, :k],

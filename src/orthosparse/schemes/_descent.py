@@ -7,6 +7,8 @@ from functools import partial
 
 import torch
 
+from orthosparse.progress import Reporter, silent
+
 CHECK = 50  # iterations from one look at the states to the next
 WINDOW = 250  # iterations within which a loss has to fall; a multiple of CHECK
 _TINY = 1e-30  # the smallest loss that is divided by
@@ -23,6 +25,7 @@ def descend(
     iterations: int,
     rate: float,
     tolerance: float,
+    report: Reporter = silent,
 ) -> list[torch.Tensor]:
     """Minimize ||C C^T - target I||_F over the active entries of each matrix C, by plain gradient descent.
 
@@ -33,11 +36,12 @@ def descend(
     results = list(matrices)
     stopped = threading.Event()
     lower = partial(_descend, target=target, iterations=iterations, rate=rate, tolerance=tolerance)
+    tally = _Tally(len(matrices) * iterations, report)
 
     def work(together: list[int]) -> None:
         states = torch.stack([_wide(matrices[index]) for index in together])
         active = torch.stack([_wide(masks[index]) for index in together]).to(states)
-        lower(states, active, stopped)
+        lower(states, active, stopped, tally.part())
         for index, state in zip(together, states, strict=True):
             results[index] = _wide(state, like=matrices[index])
 
@@ -54,6 +58,7 @@ def _descend(
     best: torch.Tensor,
     active: torch.Tensor,
     stopped: threading.Event,
+    came_to: Callable[[int], None],
     *,
     target: float,
     iterations: int,
@@ -73,6 +78,7 @@ def _descend(
         if iteration % CHECK == 0 or iteration == iterations:
             better = loss < least[running]
             least[running[better]], best[running[better]] = loss[better], states[better]
+            came_to((len(best) - len(running)) * iterations + len(running) * iteration)
             if stopped.is_set():
                 return
         if iteration % WINDOW == 0 and iteration > 0:
@@ -81,10 +87,33 @@ def _descend(
             lowest, loss, step = lowest[falling], loss[falling], step[falling]
             before = lowest.clone()
             if len(running) == 0:
+                came_to(len(best) * iterations)
                 return
         # The gradient of ||G|| with G = C C^T - t I is 2 G C / ||G||.
         gram.mul_((-2 * rate / loss.clamp_min(_TINY)).view(-1, 1, 1))
         states.addcmul_(torch.bmm(gram, states, out=step), active)
+
+
+class _Tally:
+    """Adds up how far the threads have come, and reports it one thread at a time."""
+
+    def __init__(self, total: int, report: Reporter) -> None:
+        self.total, self.report = total, report
+        self.done, self.lock = 0, threading.Lock()
+
+    def part(self) -> Callable[[int], None]:
+        """Return a function to call with how far one part of the work has come."""
+        known = 0
+
+        def came_to(done: int) -> None:
+            nonlocal known
+            with self.lock:
+                if done > known:
+                    self.done += done - known
+                    known = done
+                    self.report("ai", self.done, self.total)
+
+        return came_to
 
 
 def _wide(matrix: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tensor:

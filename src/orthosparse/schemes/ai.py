@@ -8,6 +8,7 @@ from torch import nn
 from orthosparse.checks import check_at_least, check_gain, check_number
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
+from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import draw_seed
 from orthosparse.schemes._descent import descend
 from orthosparse.schemes._fill import check_scales, fill_biases, match_layers
@@ -26,6 +27,7 @@ def ai(
     learning_rate: float = 0.1,
     tolerance: float = 1e-6,
     device: torch.device | str = "cpu",
+    progress: Progress = False,
 ) -> Masks:
     """Minimize ||C C^T - gain^2 I||_F, not squared, over the masked weights C of each matrix by plain gradient descent.
 
@@ -35,9 +37,12 @@ def ai(
     included, so no loss ends higher than it began.
 
     Args:
+        iterations: at most, of each matrix.
+        learning_rate: of the descent.
         tolerance: a matrix is done once 250 iterations lower its loss by less than this fraction of it; 0: never.
         device: where to compute, in float32 (float64 for float64 weights). On the CPU the bits depend neither on the
             number of threads nor on the other layers.
+        progress: as in `sparsify`; counts the iterations of all matrices together.
 
     Example:
         >>> model = nn.Linear(32, 16)
@@ -46,6 +51,7 @@ def ai(
         >>> bool((model.weight @ model.weight.T - torch.eye(16)).norm() < 0.5)
         True
     """
+    report = reporter(progress)
     layers, seed = match_layers(model, masks, layers), draw_seed(generator)
     gain, bias_std = check_scales(layers, gain, bias_std)
     _check_target(layers, gain)
@@ -60,6 +66,7 @@ def ai(
         iterations=iterations,
         rate=learning_rate,
         tolerance=tolerance,
+        report=report,
     )
     for place, end in zip(places, ends, strict=True):
         place.copy_(end.reshape(place.shape))

@@ -1,0 +1,58 @@
+"""How far long work has come: a line on stderr, or a function of the user's.
+
+Every function of the library that may take minutes has an argument ``progress``: False is silent, True rewrites one
+line on stderr, and a function is called as ``progress(what, done, total)`` after each part of the work, perhaps in
+another thread. `what` names the work ("synflow"), `done` counts up to `total`; where work ends early, the last call
+says that all of it is done.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
+
+from orthosparse.checks import describe
+
+Reporter: TypeAlias = Callable[[str, int, int], None]
+Progress: TypeAlias = bool | Reporter
+Item = TypeVar("Item")
+
+
+def reporter(progress: Progress) -> Reporter:
+    """Return the function to call after each part of the work.
+
+    Raises:
+        TypeError: `progress` is neither a bool nor a function.
+
+    Example:
+        >>> reporter(print)("synflow", 12, 100)
+        synflow 12 100
+    """
+    if isinstance(progress, bool):
+        return _write_line if progress else silent
+    if not callable(progress):
+        raise TypeError(f"progress: expected True, False or a function (what, done, total); got {describe(progress)}")
+    return progress
+
+
+def counted(items: Sequence[Item], what: str, report: Reporter) -> Iterator[Item]:
+    """Yield the items, and report after each of them.
+
+    Example:
+        >>> for layer in counted(["fc1", "fc2"], "layers", print):
+        ...     pass
+        layers 1 2
+        layers 2 2
+    """
+    for done, item in enumerate(items, 1):
+        yield item
+        report(what, done, len(items))
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Report nothing."""
+    del what, done, total
+
+
+def _write_line(what: str, done: int, total: int) -> None:
+    sys.stderr.write(f"\r{what} {done:,}/{total:,} ({done / total:.0%})" + "\n" * (done == total))
+    sys.stderr.flush()
