@@ -1,9 +1,8 @@
-"""What every test needs: one thread, Ctrl-C as usual, and torchvision importable beside a CPU torch."""
+"""What every test needs: one thread, Ctrl-C as usual, and a reason where a test cannot run on this machine."""
 
-import importlib.util
+import importlib
 import os
 import signal
-from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -12,19 +11,7 @@ import hypothesis
 import pytest
 import torch
 
-
-def needs_operators():
-    """Whether torchvision was built for GPUs and torch was not: it then misses operators that it never loads."""
-    found = importlib.util.find_spec("torchvision")
-    about = Path(found.origin).with_name("version.py").read_text() if found else ""
-    return torch.version.cuda is None and "+cu" in about
-
-
-# torchvision's wheel registers meta kernels for operators that a CPU torch does not have: declare them first.
-if needs_operators():
-    _TORCHVISION = torch.library.Library("torchvision", "DEF")
-    _TORCHVISION.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _TORCHVISION.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+from orthosparse.lab.optional import torchvision_remedy
 
 # Where tests are started in the background, the shell has them ignore Ctrl-C, and all they start would do so too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,12 +22,37 @@ hypothesis.settings.register_profile("orthosparse", deadline=None, derandomize=T
 hypothesis.settings.load_profile("orthosparse")
 
 
+def pytest_addoption(parser):
+    about = "Declare torchvision's operators where it was built for another torch, as users cannot."
+    parser.addoption("--declare-torchvision", action="store_true", help=about)
+
+
+def pytest_configure(config):
+    if config.getoption("--declare-torchvision"):
+        config.torchvision = library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
 def pytest_collection_modifyitems(items):
-    if torch.cuda.is_available():
-        return
+    reasons = {"gpu": "" if torch.cuda.is_available() else "no CUDA device"}
+    if any("torchvision" in item.keywords for item in items):
+        reasons["torchvision"] = misfit()
     for item in items:
-        if "gpu" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+        for marker, reason in reasons.items():
+            if reason and marker in item.keywords:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def misfit():
+    """Why an installed torchvision cannot be imported; empty where it can, or where there is none."""
+    try:
+        importlib.import_module("torchvision")
+    except ImportError:
+        return ""
+    except RuntimeError:
+        return torchvision_remedy(torch.__version__)
+    return ""
 
 
 @pytest.fixture

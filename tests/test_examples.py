@@ -50,6 +50,7 @@ def test_own_model_trains_and_keeps_its_masks_ties_and_frozen_weights():
     assert model.head.weight is model.embed.weight
 
 
+@pytest.mark.torchvision
 def test_timm_model_ends_as_a_plain_network_with_zeros():
     pytest.importorskip("timm", reason="timm is not installed")
     model, report = main_of("timm_model")(name="resnet18", size=32, steps=1)
@@ -59,6 +60,7 @@ def test_timm_model_ends_as_a_plain_network_with_zeros():
     assert zeros >= report.numel - report.got
 
 
+@pytest.mark.torchvision
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")  # its own
 def test_hugging_face_trains_under_trainer_with_masks_that_move(tmp_path):
     pytest.importorskip("transformers", reason="transformers is not installed")
@@ -71,6 +73,7 @@ def test_hugging_face_trains_under_trainer_with_masks_that_move(tmp_path):
     assert torch.equal(fresh.transformer.h[0].mlp.c_fc.weight, trainer.model.transformer.h[0].mlp.c_fc.weight)
 
 
+@pytest.mark.torchvision
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")  # its own
 def test_lightning_module_comes_back_from_its_checkpoint_with_its_masks(tmp_path):
     pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")

@@ -6,6 +6,8 @@ import torch
 import orthosparse
 from orthosparse.counts import count_of
 
+pytestmark = pytest.mark.torchvision
+
 
 def from_timm(name):
     timm = pytest.importorskip("timm")

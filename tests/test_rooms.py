@@ -54,6 +54,7 @@ LAB_FLOORS = {
     "signals": -1,
     "threads": -1,
     "warned": -1,
+    "optional": -1,
     "paced": -1,
     "paper_options": -1,
     "models": 0,

@@ -83,6 +83,7 @@ MODELS = {
 }
 
 
+@pytest.mark.torchvision
 @pytest.mark.parametrize("name", MODELS)
 def test_every_experts_matrices_are_orthogonal_by_themselves(name):
     make, readings = MODELS[name]
@@ -206,6 +207,7 @@ def test_a_rewirer_moves_the_masks_of_experts(grow):
     assert all(int(getattr(model, name)[~mask].count_nonzero()) == 0 for name, mask in after.items())
 
 
+@pytest.mark.torchvision
 def test_biases_of_experts_are_filled_with_the_others_and_are_no_matrices():
     model, experts = gpt_oss()
     report = orthosparse.sparsify(model, 0.3, bias_std=0.5, generator=generator())
@@ -228,6 +230,7 @@ def test_experts_of_unknown_layout_stay_dense_and_are_listed():
         assert find_layers(model)["moe.up_proj"].shapes == [shape] * 3
 
 
+@pytest.mark.torchvision
 @pytest.mark.parametrize("name", ["mixtral", "gpt_oss", "qwen2_moe"])
 def test_a_mixture_trains_and_keeps_its_masks(name):
     model, _ = MODELS[name][0]()

@@ -129,6 +129,7 @@ MODELS = {
 }
 
 
+@pytest.mark.torchvision
 @pytest.mark.parametrize("name", MODELS)
 def test_the_query_key_and_value_that_a_model_reads_are_orthogonal_one_by_one(name):
     model, module, read = MODELS[name]()

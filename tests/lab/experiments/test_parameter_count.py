@@ -18,6 +18,7 @@ def test_counts_are_those_of_the_released_networks(model, data, prunable, parame
     assert metrics["kept"] == round(0.1 * prunable)
 
 
+@pytest.mark.torchvision
 def test_a_network_of_timm_is_counted_without_its_weights():
     assert ParameterCount("efficientnet_b0", "tiny_imagenet").run(1)["kept"] == 421_219
 

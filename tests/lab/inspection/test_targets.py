@@ -80,6 +80,7 @@ def test_a_missing_file_and_an_unknown_name_are_said(tmp_path):
         resolve("resnet33")
 
 
+@pytest.mark.torchvision
 def test_a_timm_model_has_its_own_input_size():
     pytest.importorskip("timm")
     assert resolve("timm:test_vit", classes=10).in_shape == (3, 160, 160)

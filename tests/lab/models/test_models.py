@@ -27,6 +27,7 @@ LEFT = {
     "mlp1000": (10, MNIST, 0.125, 2e6),
     "cnn1000": (10, CIFAR, 0.125, 18e6),
 }
+OF_TIMM = pytest.mark.torchvision
 SMALL = {  # name: options that keep a test quick
     "mlp": {"depth": 3, "width": 8},
     "mlp1000": {"depth": 12, "width": 8},
@@ -49,7 +50,9 @@ def test_parameters_count_as_in_the_released_code(name):
     assert sum(parameter.numel() for parameter in model.parameters()) == everything
 
 
-@pytest.mark.parametrize("name", LEFT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=OF_TIMM) if name == "efficientnet_b0" else name for name in LEFT]
+)
 def test_sparse_sizes_are_the_papers(name):
     classes, in_shape, density, left = LEFT[name]
     prunable = sum(layer.numel for layer in find_layers(on_meta(name, classes, in_shape)).values())
@@ -66,7 +69,7 @@ def test_networks_return_logits_with_gradients_to_every_parameter(name, generato
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("name", [*SMALL, "timm:resnet18"])
+@pytest.mark.parametrize("name", [*SMALL, pytest.param("timm:resnet18", marks=OF_TIMM)])
 def test_a_generator_decides_the_weights_and_the_global_one_is_left_alone(name, generator):
     options = {"classes": 5, "in_shape": CIFAR, **SMALL.get(name, {})}
     before = torch.get_rng_state()
@@ -95,6 +98,7 @@ def test_a_network_has_an_activation_of_its_own(name, kind, generator):
     assert any(isinstance(module, kind) for module in model)
 
 
+@OF_TIMM
 @pytest.mark.parametrize("name", ["efficientnet_b0", "resnet50", "deit3_small"])
 def test_timm_networks_take_the_classes_and_the_images_of_the_data(name, generator):
     model = on_meta(name, 13, (1, 64, 64))
@@ -106,6 +110,10 @@ def test_unknown_names_are_answered_with_the_known_ones():
         build("resnet33", classes=10, in_shape=CIFAR)
     with pytest.raises(ValueError, match=r"activation: expected one of hardtanh, leaky_relu, .*; got 'swish'"):
         build("mlp", classes=10, in_shape=CIFAR, activation="swish")
+
+
+@OF_TIMM
+def test_unknown_names_of_timm_are_answered_with_similar_ones():
     with pytest.raises(ValueError, match=r"timm.list_models.*resnet50.*; got 'resnet5O'"):
         build("timm:resnet5O", classes=10, in_shape=CIFAR)
 
@@ -130,7 +138,9 @@ def test_without_timm_the_extra_is_named(monkeypatch):
         ("mlp", {"depth": 1}, "depth: expected at least 2; got 1"),
         ("cnn1000", {"depth": 5}, "depth: expected at least 6; got 5"),
         ("cnn1000", {"depth": 9, "in_shape": (3, 4, 4)}, "in_shape: expected larger images for cnn1000"),
-        ("timm:vit_tiny_patch16_224", {}, "in_shape: expected images that the model takes.*224"),
+        pytest.param(
+            "timm:vit_tiny_patch16_224", {}, "in_shape: expected images that the model takes.*224", marks=OF_TIMM
+        ),
     ],
 )
 def test_sizes_that_make_no_network_are_refused(name, options, message):

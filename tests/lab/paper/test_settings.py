@@ -67,6 +67,7 @@ def test_angles_are_one_and_eighty_degrees():
     assert angles == [None, pytest.approx(math.radians(1)), pytest.approx(math.radians(80))]
 
 
+@pytest.mark.torchvision
 def test_the_transformer_is_sparse_in_its_mlp_blocks_alone():
     pytest.importorskip("timm")
     import torch

@@ -12,6 +12,7 @@ import torch
 from torch import Generator, nn
 
 from orthosparse.lab.models import build
+from orthosparse.lab.optional import import_timm
 from orthosparse.lab.seeds import fenced
 from orthosparse.randomness import draw_seed
 
@@ -92,9 +93,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
 def _own_shape(name: str) -> tuple[int, ...]:
     if not name.startswith("timm:"):
         return _SIZES.get(name, _SMALL)
-    import timm
-
-    known = timm.models.get_pretrained_cfg(name.removeprefix("timm:"), allow_unregistered=True)
+    known = import_timm().models.get_pretrained_cfg(name.removeprefix("timm:"), allow_unregistered=True)
     return tuple(known.input_size) if known is not None else (3, 224, 224)
 
 

@@ -58,7 +58,7 @@ def build(
 
     Raises:
         ValueError: an unknown name, activation or size, or images that the network does not take.
-        ImportError: the network comes from timm, which is not installed.
+        ImportError: the network comes from timm, which cannot be imported; the message says what to install.
 
     Example:
         >>> build("mlp", classes=10, in_shape=(1, 28, 28)).fc1

@@ -1,9 +1,10 @@
 """Networks of the timm package: the paper's EfficientNet-B0, ResNet-50 and DeiT-III small, and any other by name."""
 
 import difflib
-from types import ModuleType
 
 from torch import nn
+
+from orthosparse.lab.optional import import_timm
 
 
 def efficientnet_b0(*, classes: int, in_shape: tuple[int, int, int], **own: object) -> nn.Module:
@@ -32,7 +33,7 @@ def from_timm(name: str, *, classes: int, in_shape: tuple[int, int, int], **own:
     """
     if "activation" in own:
         raise ValueError(f"activation: expected none for timm:{name}, which has its own; got {own['activation']!r}")
-    timm = _timm()
+    timm = import_timm()
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), 3) or ["resnet50", "vit_small_patch16_224"]
         raise ValueError(
@@ -40,11 +41,3 @@ def from_timm(name: str, *, classes: int, in_shape: tuple[int, int, int], **own:
         )
     model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes, in_chans=in_shape[0], **own)
     return model
-
-
-def _timm() -> ModuleType:
-    try:
-        import timm
-    except ImportError as error:
-        raise ImportError("this network comes from timm: pip install 'orthosparse[timm]'") from error
-    return timm

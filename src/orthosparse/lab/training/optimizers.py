@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.lab.optional import import_timm
 from orthosparse.lab.training.recipe import Recipe
 
 
@@ -49,10 +50,5 @@ def _groups(recipe: Recipe, parameters: list[nn.Parameter]) -> list[dict[str, An
 
 
 def _lamb(groups: list[dict[str, Any]], recipe: Recipe) -> torch.optim.Optimizer:
-    try:
-        from timm.optim.lamb import Lamb
-    except ImportError as error:
-        raise ImportError(
-            "optimizer: lamb comes from timm; install it with: pip install 'orthosparse[timm]'"
-        ) from error
-    return Lamb(groups, lr=recipe.lr)
+    made: torch.optim.Optimizer = import_timm("timm.optim.lamb").Lamb(groups, lr=recipe.lr)
+    return made
