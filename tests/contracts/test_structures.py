@@ -218,7 +218,7 @@ def test_2_4_gives_every_layer_half_of_its_weights_two_of_any_four(distribution,
     assert [2 * row.got for row in report.rows] == [row.numel for row in report.rows]
     assert (report.asked, report.structure) == (report.got, "2:4")
     for name, layer in find_layers(fours(), split={"2": 3}).items():
-        for matrix in layer.places(orthosparse.masks_of(net)[name].contiguous()):
+        for matrix in layer.views(orthosparse.masks_of(net)[name].contiguous()):
             assert structure_of(matrix.squeeze(0)) == "2:4", name
 
 

@@ -44,6 +44,16 @@ def share(layers: Mapping[str, Layer], shares: Mapping[str, float], count: int) 
     return in_units(apportion(shares, count, caps), {name: layer.unit for name, layer in layers.items()}, caps)
 
 
+def sides_of(layer: Layer) -> int:
+    """Return n_in + n_out, summed over the matrices that lie in a fused tensor: fusing them changes nothing.
+
+    A convolution counts by its stored sides, (out, in / groups), whatever its groups.
+    """
+    first, second = layer.shape[layer.stacked : layer.stacked + 2]
+    outputs, inputs = (second, first) if layer.transposed else (first, second)
+    return layer.experts * (outputs + len(layer.parts) * inputs)
+
+
 def follows_paper_code(compat: str | None) -> bool:
     """Whether the released code of the paper is to be followed where it departs from the definition.
 

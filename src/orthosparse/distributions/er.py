@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from orthosparse.distributions._budget import budget_of, share
+from orthosparse.distributions._budget import budget_of, share, sides_of
 from orthosparse.distributions._masks import random_masks
-from orthosparse.distributions._sides import sides_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 

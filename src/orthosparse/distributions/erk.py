@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from orthosparse.distributions._budget import budget_of, follows_paper_code, share
+from orthosparse.distributions._budget import budget_of, follows_paper_code, share, sides_of
 from orthosparse.distributions._masks import bernoulli, random_masks
-from orthosparse.distributions._sides import sides_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 

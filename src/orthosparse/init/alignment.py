@@ -23,10 +23,8 @@ ROUNDS = 2  # of columns and rows; a third one gains less than 0.01
 ALL_ROUNDS, ONE_ROUND = 2**20, 2**24
 
 
-def goal_of(align: torch.Tensor | None, count: int) -> torch.Tensor | None:
+def goal_of(align: torch.Tensor, count: int) -> torch.Tensor:
     """Return the mask to align to, contiguous on the CPU: the one given, or that of the `count` largest scores."""
-    if align is None:
-        return None
     goal = align.detach() if align.dtype == torch.bool else top_k({"align": align}, count)["align"]
     return goal.cpu().contiguous()
 

@@ -149,7 +149,7 @@ def sparse_delta_orthogonal_(
     least, room, size = groups * min(first, columns), groups * first * columns, weight.numel()
     total = counts.resolve(density, count, least, size, floor=floor)
     inside = counts.inside(total, least, room, size, center_density=center_density, core=core)
-    goal = alignment.goal_of(align, total)
+    goal = None if align is None else alignment.goal_of(align, total)
     goals = None if goal is None else goal.view(groups, first, second, -1)
     seed = draw_seed(generator)
     positions = delta.taps(
@@ -202,7 +202,8 @@ def _entry_matrix(
     """
     least, size = min(shape), math.prod(shape)
     total = counts.resolve(density, count, least, size, floor=floor)
-    inside, goal = counts.core_of(total, least, size, core), alignment.goal_of(align, total)
+    inside = counts.core_of(total, least, size, core)
+    goal = None if align is None else alignment.goal_of(align, total)
     values, mask = givens.sample(shape, inside, **draws)
     if goal is not None:
         values, mask = alignment.align(values, mask, goal)

@@ -72,7 +72,7 @@ def block_matrix(
     total = counts.resolve(density, count, least, shape[0] * shape[1], floor=floor, block=block)
     number, fewest = total // block**2, least // block**2
     inside = counts.core_of(number, fewest, shape[0] * shape[1] // block**2, core)
-    goal = goal_of(None if align is None else means_of(align.double().cpu(), block), number)
+    goal = None if align is None else goal_of(means_of(align.double().cpu(), block), number)
     values, grid = sample_blocks(shape, inside, block, stop=stop, start=start, generator=generator, dtype=dtype)
     if goal is not None:
         rows, cols = aligned_order(grid, goal)

@@ -1,14 +1,15 @@
 """One tensor of a model that is sparsified, and how matrices lie in it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from orthosparse.layers.matrices import fused_views, grouped_views, row_ranges
 from orthosparse.parametrized import leaf
 from orthosparse.structures import ENTRIES, block_of
 
@@ -27,7 +28,7 @@ class Layer:
         stacked: has a first side more, over experts: each of them has all the parts.
         transposed: stored as (in, out, ...).
         biases: the bias parameters of `module` that go with it.
-        tied: other places that hold the same parameter.
+        tied: other modules and tensors that are the same parameter.
         structure: the units of it that are active or not (see `structures`).
         note: what is not known of it, in words.
     """
@@ -111,7 +112,7 @@ class Layer:
         rows, inputs = (second, first) if self.transposed else (first, second)
         if self.groups == 1:
             return [(part, inputs) for part in self.parts for _ in range(self.experts)]
-        return [(last - first, inputs) for _, first, last in row_ranges(self.groups, rows, self.parts)]
+        return [(last - first, inputs) for _, first, last in _row_ranges(self.groups, rows, self.parts)]
 
     @property
     def depthwise(self) -> bool:
@@ -132,7 +133,7 @@ class Layer:
 
         They are views, but where their rows alternate with those of others.
         """
-        return [view.flatten(1, 2) for view in self._views(tensor)]
+        return [stack.flatten(1, 2) for stack in self._stacks(tensor)]
 
     def kernels(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return the matrices of `tensor` to measure, ``[how_many, first, second, *kernel]``.
@@ -142,18 +143,60 @@ class Layer:
         stacks = [stack.reshape(*stack.shape[:3], *self.kernel) for stack in self.matrices(tensor.contiguous())]
         return [stack.transpose(1, 2) for stack in stacks] if self.strided and self.transposed else stacks
 
-    def places(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+    def views(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return a view of a contiguous `tensor` of this layer's shape for each matrix: ``[repeats, rows, in, taps]``.
 
-        In the order of `shapes`; write a matrix by ``place.copy_(matrix.reshape(place.shape))``.
+        In the order of `shapes`; write a matrix by ``view.copy_(matrix.reshape(view.shape))``.
         """
-        return [place for view in self._views(tensor) for place in view]
+        return [view for stack in self._stacks(tensor) for view in stack]
 
-    def _views(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+    def _stacks(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         stack = tensor if self.stacked else tensor.unflatten(0, (self.groups, -1))
         stack = stack.flatten(3) if stack.dim() > 3 else stack.unsqueeze(3)
         stack = stack.transpose(1, 2) if self.transposed else stack
-        return grouped_views(stack, self.parts) if self.groups > 1 else fused_views(stack, self.parts, self.repeats)
+        return _grouped_views(stack, self.parts) if self.groups > 1 else _fused_views(stack, self.parts, self.repeats)
+
+
+def _row_ranges(groups: int, rows: int, parts: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return (group, first row, row after the last) of every matrix, where each group has `rows` outputs.
+
+    Parts lie one after the other over all outputs. A part in several groups has a matrix in each, as it has inputs of
+    its own there; together they are orthogonal exactly when each of them is.
+
+    Example:
+        >>> _row_ranges(1, 6, (4, 2)), _row_ranges(2, 3, (4, 2))
+        ([(0, 0, 4), (0, 4, 6)], [(0, 0, 3), (1, 0, 1), (1, 1, 3)])
+    """
+    ends = {*accumulate(parts), *range(rows, groups * rows + 1, rows or 1)}
+    return [(first // rows, first % rows, first % rows + last - first) for first, last in pairwise(sorted({0, *ends}))]
+
+
+def _grouped_views(stack: torch.Tensor, parts: Sequence[int]) -> list[torch.Tensor]:
+    """Return views [how_many, 1, out, in, taps] of ``[groups, out, in, taps]``, where parts run over all groups.
+
+    Example:
+        >>> [part.shape[:3] for part in _grouped_views(torch.zeros(2, 3, 3, 1), (4, 2))]
+        [torch.Size([1, 1, 3]), torch.Size([1, 1, 1]), torch.Size([1, 1, 2])]
+    """
+    ranges = _row_ranges(stack.shape[0], stack.shape[1], parts)
+    if len(ranges) == len(stack):
+        return [stack.unsqueeze(1)]
+    return [stack[group : group + 1, None, first:last] for group, first, last in ranges]
+
+
+def _fused_views(stack: torch.Tensor, parts: Sequence[int], repeats: int) -> list[torch.Tensor]:
+    """Return views [how_many, repeats, rows, in, taps] of ``[experts, out, in, taps]``; each expert has all parts.
+
+    The rows of a part are `repeats` pieces, which alternate with those of the others. Parts of one size come as one
+    stack where strides allow it.
+
+    Example:
+        >>> [part.shape[:3] for part in _fused_views(torch.zeros(1, 8, 3, 1), (4, 2, 2), 2)]
+        [torch.Size([1, 2, 2]), torch.Size([1, 2, 1]), torch.Size([1, 2, 1])]
+    """
+    if len(stack) == repeats == 1 and len(set(parts)) == 1:
+        return [stack[0].unflatten(0, (len(parts), 1, parts[0]))]
+    return list(stack.unflatten(1, (repeats, -1)).split([part // repeats for part in parts], dim=2))
 
 
 def layer_name(module_name: str, tensor: str) -> str:

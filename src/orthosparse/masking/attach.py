@@ -1,8 +1,9 @@
-"""Masks on a model: attach, read, replace and bake them."""
+"""Masks on a model: attach, read, replace and bake them, and keep them equal on all processes."""
 
 from collections.abc import Iterable, Mapping
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from orthosparse.checks import check_mapping, check_model, check_optimizer
@@ -22,6 +23,7 @@ from orthosparse.masking.owners import Owner, check_masks, masked_owners_of, own
 from orthosparse.modules.compact_module import Compact
 from orthosparse.parametrized import leaf
 from orthosparse.sharding import (
+    broadcast_,
     compute_device,
     is_managed_elsewhere,
     is_sharded,
@@ -187,6 +189,23 @@ def bake(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) ->
     reshard(model)
     for owner in [owner for found in owners.values() for owner in found]:
         move_fsdp_parameter(model, (remove_mask(*owner).home, owner[1]), owner)
+
+
+def synchronize(model: nn.Module, group: "dist.ProcessGroup | None" = None) -> None:
+    """Give every process the masks and parameters of the group's first one; all of them must call.
+
+    Does nothing without an initialised process group. A sharded parameter exists once: its parts stay, and become
+    zero off the mask.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    model = unwrapped(model)
+    reshard(model)
+    masked = masked_layers(model).values()
+    broadcast_((tensor.holder.mask for tensor in masked), group)
+    broadcast_((parameter for parameter in model.parameters() if not is_sharded(parameter)), group)
+    for tensor in masked:
+        tensor.zero_off_mask()
 
 
 def _places(name: str, module: Compact, mask: Tensor) -> Tensor:

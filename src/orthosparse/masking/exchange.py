@@ -12,7 +12,6 @@ from orthosparse.layers import unwrapped
 from orthosparse.masking.masked_tensor import Mask, register_mask
 from orthosparse.masking.optimizer_state import check_elementwise, hand_over
 from orthosparse.modules.compact_module import Compact
-from orthosparse.modules.pointwise import Pointwise
 from orthosparse.parametrized import leaf
 from orthosparse.sharding import is_sharded
 
@@ -49,9 +48,10 @@ def compact_modules(model: nn.Module) -> dict[str, Compact]:
 def dense_form(module: Compact) -> nn.Module:
     """Return the plain layer of torch with the whole weight, zeros included, and the same bias parameter."""
     with torch.device("meta"):
-        if isinstance(module, Pointwise):
-            kind: Any = _CONVOLUTIONS[len(module.stride)]
-            plain: nn.Module = kind(module.in_features, module.out_features, 1, stride=module.stride, bias=False)
+        stride: Any = getattr(module, "stride", None)
+        if stride is not None:
+            kind: Any = _CONVOLUTIONS[len(stride)]
+            plain: nn.Module = kind(module.in_features, module.out_features, 1, stride=stride, bias=False)
         else:
             plain = nn.Linear(module.in_features, module.out_features, bias=False)
     plain.weight = nn.Parameter(module.weight.detach(), requires_grad=module.values.requires_grad)

@@ -57,19 +57,19 @@ def ai(
     _check_target(layers, gain)
     _check_options(iterations, learning_rate, tolerance)
     starts = {name: _start(layer, masks[name], torch.device(device)) for name, layer in layers.items()}
-    places = [place for name, layer in layers.items() for place in layer.places(starts[name])]
-    active = [place for name, layer in layers.items() for place in layer.places(masks[name].to(device).contiguous())]
+    views = [view for name, layer in layers.items() for view in layer.views(starts[name])]
+    active = [view for name, layer in layers.items() for view in layer.views(masks[name].to(device).contiguous())]
     ends = descend(
-        [place.flatten(0, 1).flatten(1) for place in places],
-        [place.flatten(0, 1).flatten(1) for place in active],
+        [view.flatten(0, 1).flatten(1) for view in views],
+        [view.flatten(0, 1).flatten(1) for view in active],
         target=gain**2,
         iterations=iterations,
         rate=learning_rate,
         tolerance=tolerance,
         report=report,
     )
-    for place, end in zip(places, ends, strict=True):
-        place.copy_(end.reshape(place.shape))
+    for view, end in zip(views, ends, strict=True):
+        view.copy_(end.reshape(view.shape))
     for name, layer in layers.items():
         write_(layer.parameter(), starts[name])
         fill_biases(layer, bias_std, seed)

@@ -46,7 +46,7 @@ def eoi(
     floor: str = "partial",
     consume: bool = False,
 ) -> Masks:
-    """Fill every matrix with a sparse orthogonal one that has as many entries as its mask, at places of its own.
+    """Fill every matrix with a sparse orthogonal one that has as many entries as its mask, in positions of its own.
 
     Of a given mask only the count matters, unless `align` says otherwise. A convolution has the matrix at one tap of
     its kernel; the entries that its mask still lacks are drawn uniformly and start at zero. Fused parts and groups are
@@ -82,11 +82,10 @@ def eoi(
     """
     layers, seed = match_layers(model, masks, layers), draw_seed(generator)
     gain, bias_std = check_scales(layers, gain, bias_std)
-    aligned, grouped_tap = _check_places(align, tap, depthwise)
+    aligned, grouped_tap = _check_taps(align, tap, depthwise)
     make_task((1, 1), stop=stop, angle=angle, start=start)  # refuses bad ones before any weight is touched
-    options: dict[str, Any] = {"gain": gain, "stop": stop, "angle": angle, "start": start, "floor": floor}
-    options["core"] = _check_core(core, center_density)
-    centers = {"center_density": _check_center_density(center_density)}
+    options = {"gain": gain, "stop": stop, "angle": angle, "start": start, "floor": floor}
+    options |= {"core": _check_core(core, center_density), "center_density": _check_center_density(center_density)}
     counts = counts_of(masks)
     kept = {name for name, layer in layers.items() if layer.groups > 1 and depthwise == "keep"}
     lookup(STRIDED, strided, "strided")
@@ -100,12 +99,8 @@ def eoi(
             continue
         goal = result[name] if aligned else None
         del result[name]
-        if layer.kind == "conv" and layer.structure == ENTRIES:
-            where: dict[str, Any] = {"tap": tap if layer.groups == 1 else grouped_tap, "strided": strided, **centers}
-            fill = _kernel if len(layer.shapes) == layer.groups else _kernels
-            result[name] = fill(layer, counts[name], goal, seed, **where, **options)
-        else:
-            result[name] = _linear(layer, counts[name], goal, seed, **options)
+        own_tap = tap if layer.groups == 1 else grouped_tap
+        result[name] = _fill(layer, counts[name], goal, seed, tap=own_tap, strided=strided, **options)
     return result
 
 
@@ -128,19 +123,29 @@ def _geometry(layer: Layer, strided: str) -> dict[str, Any]:
     return layer.geometry if layer.strided and strided == "tile" else {}
 
 
-def _kernel(
+def _fill(
     layer: Layer,
     count: int,
     goal: torch.Tensor | None,
     seed: int,
     *,
     center_density: Any,
+    tap: str | None,
     strided: str,
     **options: Any,
 ) -> torch.Tensor:
+    """Fill a layer and return its mask; `goal` is the mask that it is to be aligned to."""
+    if layer.kind != "conv" or layer.structure != ENTRIES:
+        return _linear(layer, count, goal, seed, **options)
+    options |= {"tap": tap, "center_density": count / layer.numel if center_density == "density" else center_density}
+    fill = _kernel if len(layer.shapes) == layer.groups else _kernels
+    return fill(layer, count, goal, seed, strided=strided, **options)
+
+
+def _kernel(
+    layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, strided: str, **options: Any
+) -> torch.Tensor:
     """Fill a convolution and return its mask."""
-    if center_density == "density":
-        center_density = count / layer.numel
     with full_weight(layer.parameter()) as weight:
         return init.sparse_delta_orthogonal_(
             weight,
@@ -148,7 +153,6 @@ def _kernel(
             groups=layer.groups,
             transposed=layer.transposed,
             align=goal,
-            center_density=center_density,
             generator=derive(seed, layer.name),
             threads=_threads(weight),
             **_geometry(layer, strided),
@@ -157,54 +161,45 @@ def _kernel(
 
 
 def _kernels(
-    layer: Layer,
-    count: int,
-    goal: torch.Tensor | None,
-    seed: int,
-    *,
-    center_density: Any,
-    strided: str,
-    **options: Any,
+    layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, strided: str, **options: Any
 ) -> torch.Tensor:
     """Fill the convolutions that lie in a weight one after the other and return its mask."""
-    if center_density == "density":
-        center_density = count / layer.numel
+    geometry = _geometry(layer, strided)
+    transposed = layer.transposed and bool(geometry)
     with full_weight(layer.parameter()) as weight:
         values = torch.empty_like(weight, memory_format=torch.contiguous_format)
         mask = torch.empty_like(values, dtype=torch.bool)
-        places = zip(layer.places(values), layer.places(mask), *_asked(layer, count, goal, strided), strict=True)
-        for index, (place, active, share, align) in enumerate(places):
-            kernel = place.flatten(0, 1).unflatten(-1, layer.kernel)  # a view, or a copy where rows alternate
+        views = zip(layer.views(values), layer.views(mask), *_asked(layer, count, goal, strided), strict=True)
+        for index, (view, active, share, align) in enumerate(views):
+            kernel = view.flatten(0, 1).unflatten(-1, layer.kernel)  # a view, or a copy where rows alternate
             draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(kernel)}
-            geometry, turned = _geometry(layer, strided), layer.transposed and bool(_geometry(layer, strided))
             drawn = init.sparse_delta_orthogonal_(
-                _turned(kernel, turned),
+                _as_stored(kernel, transposed),
                 count=share,
-                align=None if align is None else _turned(align.reshape(kernel.shape), turned),
-                center_density=center_density,
-                transposed=turned,
+                align=None if align is None else _as_stored(align.reshape(kernel.shape), transposed),
+                transposed=transposed,
                 **geometry,
                 **draws,
                 **options,
             )
-            active.copy_(_turned(drawn, turned).reshape(active.shape))
+            active.copy_(_as_stored(drawn, transposed).reshape(active.shape))
             if layer.repeats > 1:
-                place.copy_(kernel.reshape(place.shape))
+                view.copy_(kernel.reshape(view.shape))
         weight.copy_(values)
     return mask
 
 
-def _turned(kernel: torch.Tensor, turned: bool) -> torch.Tensor:
-    return kernel.transpose(0, 1) if turned else kernel
+def _as_stored(kernel: torch.Tensor, transposed: bool) -> torch.Tensor:
+    return kernel.transpose(0, 1) if transposed else kernel
 
 
 def _linear(layer: Layer, count: int, goal: torch.Tensor | None, seed: int, **options: Any) -> torch.Tensor:
     """Fill the matrices that lie in a weight, of one tap each, and return its mask."""
     with full_weight(layer.parameter()) as weight:
         mask = torch.empty_like(weight, dtype=torch.bool, memory_format=torch.contiguous_format)
-        places = zip(layer.places(weight), layer.places(mask), *_asked(layer, count, goal, "delta"), strict=True)
-        for index, (place, active, share, align) in enumerate(places):
-            matrix = place.flatten(0, 1)[..., 0]  # a view, or a copy where rows alternate
+        views = zip(layer.views(weight), layer.views(mask), *_asked(layer, count, goal, "delta"), strict=True)
+        for index, (view, active, share, align) in enumerate(views):
+            matrix = view.flatten(0, 1)[..., 0]  # a view, or a copy where rows alternate
             draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(matrix)}
             draws["align"] = None if align is None else align.reshape(matrix.shape)
             drawn = init.sparse_orthogonal_(matrix, count=share, structure=layer.structure, **draws, **options)
@@ -213,7 +208,7 @@ def _linear(layer: Layer, count: int, goal: torch.Tensor | None, seed: int, **op
             else:
                 active.copy_(drawn.reshape(active.shape))
             if layer.repeats > 1:
-                place.copy_(matrix.reshape(place.shape))
+                view.copy_(matrix.reshape(view.shape))
     return mask
 
 
@@ -224,7 +219,7 @@ def _asked(
     floors = _floors(layer, strided)
     if goal is None:
         return _shares(layer, count, floors, None), [None] * len(layer.shapes)
-    goals = layer.places(goal.contiguous())
+    goals = layer.views(goal.contiguous())
     return _shares(layer, count, floors, [int(each.sum()) for each in goals]), goals
 
 
@@ -246,7 +241,7 @@ def _shares(layer: Layer, count: int, floors: list[int], wanted: list[int] | Non
     return [unit * share for share in shares.values()]
 
 
-def _check_places(align: str, tap: str | None, depthwise: str) -> tuple[bool, str | None]:
+def _check_taps(align: str, tap: str | None, depthwise: str) -> tuple[bool, str | None]:
     """Return whether to align, and the tap of grouped convolutions."""
     aligned = lookup({"none": False, "mask": True}, align, "align")
     grouped = lookup(_DEPTHWISE, depthwise, "depthwise")

@@ -53,7 +53,7 @@ def sao(
     activation: str = "linear",
     degree: int | str = "exact",
 ) -> Masks:
-    """Fill every matrix with an orthogonal one on a regular mask of the density of its mask, at places of its own.
+    """Fill every matrix with an orthogonal one on a regular mask of the density of its mask, in positions of its own.
 
     A convolution has the matrix at the centre of its kernel, and its mask keeps a kernel whole or not at all. A full
     mask gives a dense matrix, uniform among the orthogonal ones. Which densities a shape allows is what
@@ -137,8 +137,8 @@ def _filled(layer: Layer, plans: list[_Plan], gain: float, bias_std: float, seed
     """Fill the layer as planned and return its mask."""
     weight = torch.zeros(layer.shape, dtype=layer.parameter().dtype, device="cpu")
     mask = torch.zeros_like(weight, dtype=torch.bool)
-    places = zip(layer.places(weight), layer.places(mask), plans, strict=True)
-    for index, (values, active, plan) in enumerate(places):
+    views = zip(layer.views(weight), layer.views(mask), plans, strict=True)
+    for index, (values, active, plan) in enumerate(views):
         drawn, kept = plan.draw(derive(seed, layer.name, index))
         values[..., _center(layer.kernel)] = (drawn * gain).to(values.dtype).view(values.shape[:3])
         active.copy_(kept.view(*active.shape[:3], 1).expand_as(active))

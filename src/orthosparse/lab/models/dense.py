@@ -14,9 +14,9 @@ Fill = Callable[[Layer, torch.Tensor, float, torch.Generator], None]
 
 def _by_matrix(layer: Layer, weight: torch.Tensor, gain: float, generator: torch.Generator) -> None:
     """Fill each matrix (group, fused block) as (out, in * taps)."""
-    for (out, _), place in zip(layer.shapes, layer.places(weight), strict=True):
-        flat = torch.empty(out, place.numel() // out, dtype=weight.dtype)
-        place.copy_(init.orthogonal_(flat, gain=gain, generator=generator).view(place.shape))
+    for (out, _), view in zip(layer.shapes, layer.views(weight), strict=True):
+        flat = torch.empty(out, view.numel() // out, dtype=weight.dtype)
+        view.copy_(init.orthogonal_(flat, gain=gain, generator=generator).view(view.shape))
 
 
 def _delta(layer: Layer, weight: torch.Tensor, gain: float, generator: torch.Generator) -> None:
