@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 install: $(STAMP)
 
 # torch first and pinned: whatever depends on it then finds it there and pulls no other build.
-$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/orthosparse/*/kernel.cpp src/orthosparse/givens/kernel/*.hpp)
+$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/orthosparse/*/kernel.cpp src/orthosparse/*/kernel/*.hpp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt torch
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'

@@ -16,7 +16,8 @@ _TABLES = ("column_starts", "column_rows", "by_column")
 class SparseLinear(Compact):
     """A linear layer of active entries alone: ``values`` is ``[1, entries]``, zero until somebody fills it.
 
-    The products are those of torch's CSR tensors, on the CPU, in float32 and float64; in float32 under autocast.
+    The products are those of a compiled kernel (torch's CSR tensors where it was not built), on the CPU, in float32 and
+    float64; in float32 under autocast.
 
     Args:
         entries: how many weights are active.

@@ -1,0 +1,88 @@
+"""Products with matrices of single entries by the compiled kernel, on as many threads as torch uses.
+
+A matrix is ``values`` [1, entries], ``starts`` and ``others``, its compressed rows; samples lie features first. Results
+do not depend on the number of threads.
+"""
+
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_NAME = "orthosparse.operators._kernel"
+
+
+@cache
+def is_built() -> bool:
+    """Whether the kernel was compiled when the package was built."""
+    return find_spec(_NAME) is not None
+
+
+def instruction_sets() -> int:
+    """Return how many sets of vector instructions the kernel can use on this machine, the widest being the last."""
+    found: int = _kernel()[0].instruction_sets()
+    return found
+
+
+def product(
+    x: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    starts: Tensor,
+    others: Tensor,
+    order: Tensor | None = None,
+    *,
+    instructions: int | None = None,
+) -> Tensor:
+    """Return ``matrix @ x + bias``, contiguous.
+
+    Args:
+        x: ``[columns of the matrix, batch]``, contiguous.
+        order: entry k of the matrix is ``values[0, order[k]]``; None: ``values[0, k]``.
+        instructions: which set of vector instructions is used; None: the widest.
+    """
+    y = torch.empty(len(starts) - 1, x.shape[1], dtype=x.dtype)
+    bias = None if bias is None else bias.contiguous()
+    _run(False, y, x, values.contiguous(), starts, others, order, bias, instructions)
+    return y
+
+
+def sampled(grad: Tensor, x: Tensor, starts: Tensor, others: Tensor, *, instructions: int | None = None) -> Tensor:
+    """Return the entries of ``grad @ x.T``, of two contiguous matrices, that the compressed rows name: [1, entries]."""
+    values = torch.zeros(1, len(others), dtype=x.dtype)  # which they stay if there are no samples
+    _run(True, grad, x, values, starts, others, None, None, instructions)
+    return values
+
+
+def _run(
+    sampled: bool,
+    y: Tensor,
+    x: Tensor,
+    values: Tensor,
+    starts: Tensor,
+    others: Tensor,
+    order: Tensor | None,
+    bias: Tensor | None,
+    instructions: int | None,
+) -> None:
+    if y.dtype != values.dtype or x.dtype != values.dtype or (bias is not None and bias.dtype != values.dtype):
+        raise TypeError(f"x: expected the type of the weight and its bias, {values.dtype}; got {x.dtype}")
+    kernel, widest = _kernel()
+    kernel.run(
+        x.dtype == torch.float64,
+        sampled,
+        *[0 if each is None else each.data_ptr() for each in (y, x, values, starts, others, order, bias)],
+        *y.shape,
+        torch.get_num_threads(),
+        widest if instructions is None else instructions,
+    )
+
+
+@cache
+def _kernel() -> tuple[Any, int]:
+    """The compiled module, and the number of the widest instructions."""
+    module = import_module(_NAME)
+    return module, module.instruction_sets() - 1
