@@ -24,6 +24,7 @@ FLOORS = {
     "structures": 0,
     "strides": 0,
     "substitution": 0,
+    "twice": 0,
     "tables": 0,
     "operators": 0,
     "modules": 1,

@@ -176,8 +176,12 @@ def test_counts_are_those_of_all_layers_together():
 
 
 def test_a_model_that_cannot_be_differentiated_twice_is_named():
-    model = nn.Sequential(nn.Linear(12, 8), nn.Hardsigmoid(), nn.Linear(8, 5))
-    with pytest.raises(ValueError, match=r"model: expected one that can be differentiated twice; .*hardsigmoid"):
+    class Distances(nn.Module):
+        def forward(self, x):
+            return torch.cdist(x, torch.eye(8), p=3.0)
+
+    model = nn.Sequential(nn.Linear(12, 8), Distances(), nn.Linear(8, 5))
+    with pytest.raises(ValueError, match=r"model: expected one that can be differentiated twice; .*cdist"):
         grasp(model, 0.5, batch=MODELS["mlp"].batch())
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from orthosparse.distributions._batches import batches_of
@@ -17,6 +16,7 @@ from orthosparse.distributions._objective import objective_of
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks, ScoredMasks, Scores
+from orthosparse.twice import twice_differentiable
 
 
 def grasp(
@@ -53,7 +53,7 @@ def grasp(
     weights = weights_of(layers)
     with (
         objective_of(model, layers, _tempered(loss, temperature), generator) as objective,
-        sdpa_kernel(SDPBackend.MATH),  # the others have no second derivative
+        twice_differentiable(),
     ):
         gradient = None if len(batches) == 1 else objective.gradient(weights, batches)
         product = objective.hessian_times(weights, batches, gradient)

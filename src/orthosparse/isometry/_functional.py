@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from orthosparse.checks import check_mapping, named_on_error
 from orthosparse.layers import Layer, find_layers, unwrapped
 from orthosparse.substitution import substituted
+from orthosparse.twice import twice_differentiable
 
 Output: TypeAlias = Callable[[Any], Tensor] | str | int
 
@@ -118,8 +118,8 @@ def untraced(model: nn.Module, device: torch.device, seed: int | None = None) ->
         stack.enter_context(torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=kind))
         if seed is not None:
             _seed_generators(device, seed)
-        # The fused attention kernels have no second derivative, and cuDNN's recurrent ones none in eval mode.
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(twice_differentiable())
+        # cuDNN's recurrent layers have no second derivative in eval mode.
         if recurrent and device.type == "cuda":
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         try:
