@@ -39,7 +39,8 @@ def test_all_that_a_forward_pass_changes_is_put_back(fails):
             seed_generators(model, 7)
             own = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
             own |= {name: tensor.clone() for name, tensor in model.named_buffers()}
-            with_tensors(model, own, run)
+            with with_tensors(model, own):
+                run(model)
     except KeyboardInterrupt:
         assert fails
     assert differences(before, trace_of(model)) == []
@@ -75,11 +76,12 @@ def test_dropout_draws_what_the_seed_says():
     assert not torch.equal(draws[0], draws[2])
 
 
-def test_a_tied_tensor_is_lent_to_all_its_places():
+def test_a_tied_tensor_is_substituted_in_every_module():
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     model[1].weight = model[0].weight
     x = torch.eye(3)
-    assert torch.equal(with_tensors(model, {"0.weight": 2 * x}, lambda model: model(x)), 4 * x)
+    with with_tensors(model, {"0.weight": 2 * x}):
+        assert torch.equal(model(x), 4 * x)
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -87,10 +89,11 @@ def test_cudnn_is_off_for_recurrent_models_alone_and_is_as_before_afterwards(ena
     before = torch.backends.cudnn.enabled
     torch.backends.cudnn.enabled = enabled
     try:
-        seen = [with_tensors(m, {}, lambda _: torch.backends.cudnn.enabled) for m in (nn.GRU(2, 2), nn.Linear(2, 2))]
-        assert seen == [False, enabled]
-        with pytest.raises(ZeroDivisionError):
-            with_tensors(nn.GRU(2, 2), {}, lambda _: 1 / 0)
+        for model, expected in ((nn.GRU(2, 2), False), (nn.Linear(2, 2), enabled)):
+            with with_tensors(model, {}):
+                assert torch.backends.cudnn.enabled == expected
+        with pytest.raises(ZeroDivisionError), with_tensors(nn.GRU(2, 2), {}):
+            raise ZeroDivisionError
         assert torch.backends.cudnn.enabled == enabled
     finally:
         torch.backends.cudnn.enabled = before

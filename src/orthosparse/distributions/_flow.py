@@ -44,19 +44,17 @@ class Flow:
     def total(self, times: float = 1.0) -> float:
         """Return R with the input and all biases multiplied by `times`."""
         scaled = {name: t * times if _is_bias(name) else t for name, t in self.tensors.items()}
-        with torch.no_grad():
-            return with_tensors(self.model, scaled, lambda model: self._sum(model, self.ones * times)).item()
+        with torch.no_grad(), with_tensors(self.model, scaled):
+            return self._sum(self.ones * times).item()
 
     def scores(self, masks: Masks) -> Scores:
         """Return theta * dR/dtheta at the masked weights."""
         leaves = {name: (self.tensors[self.keys[name]] * mask).requires_grad_() for name, mask in masks.items()}
         lent = {**self.tensors, **{self.keys[name]: leaf for name, leaf in leaves.items()}}
 
-        def slopes(model: nn.Module) -> tuple[Tensor, ...]:
-            return torch.autograd.grad(self._sum(model, self.ones), list(leaves.values()), materialize_grads=True)
-
-        pairs = zip(leaves.items(), with_tensors(self.model, lent, slopes), strict=True)
-        return {name: leaf.detach() * slope for (name, leaf), slope in pairs}
+        with with_tensors(self.model, lent):
+            slopes = torch.autograd.grad(self._sum(self.ones), list(leaves.values()), materialize_grads=True)
+        return {name: leaf.detach() * slope for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)}
 
     def check(self) -> None:
         """Raise unless all flow is positive and in proportion to the input; log the layers that it does not reach."""
@@ -78,9 +76,9 @@ class Flow:
                 "no flow, so that synflow removes all of: %s (a zero scale, a full gate, unused?)", ", ".join(dry)
             )
 
-    def _sum(self, model: nn.Module, inputs: Tensor) -> Tensor:
-        seed_generators(model, self.seed)
-        outputs = outputs_on(model, inputs)
+    def _sum(self, inputs: Tensor) -> Tensor:
+        seed_generators(self.model, self.seed)
+        outputs = outputs_on(self.model, inputs)
         if not isinstance(outputs, Tensor):
             raise ValueError(f"model: expected one tensor of logits; got {describe(outputs)}")
         return self.head(outputs).sum()

@@ -32,6 +32,7 @@ class Objective:
     keys: Mapping[str, str]  # a layer's name -> its parameter's name in the model
     loss: Loss
     seed: int
+    temperature: float  # what the outputs are divided by before the loss
 
     def gradient(self, weights: Scores, batches: Iterable[Batch]) -> Scores:
         """Return dL / d weights."""
@@ -71,38 +72,47 @@ class Objective:
         tensors |= {name: buffer.detach().clone() for name, buffer in self.model.named_buffers()}
         tensors |= {self.keys[name]: leaf for name, leaf in leaves.items()}
 
-        def differentiate(model: nn.Module) -> Sequence[Tensor]:
-            seed_generators(model, derive_seed(self.seed, "batch", number))
-            loss = _value(self.loss, outputs_on(model, batch[0]), batch[1])
+        with with_tensors(self.model, tensors):
+            seed_generators(self.model, derive_seed(self.seed, "batch", number))
+            loss = self._value(outputs_on(self.model, batch[0]), batch[1])
             if not torch.isfinite(loss):
                 raise ValueError(f"loss: expected a finite number; got {loss.item()} on batch {number}")
             return derivative(loss, list(leaves.values()))
 
-        return with_tensors(self.model, tensors, differentiate)
+    def _value(self, outputs: Any, targets: Any) -> Tensor:
+        try:
+            value = self.loss(self._divided(outputs), targets)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            got = f"outputs of {describe(outputs)} and targets of {describe(targets)}"
+            raise ValueError(f"loss: cannot be computed from {got}: {error}") from error
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise ValueError(f"loss: expected one number; got {describe(value)}")
+        if not value.requires_grad:
+            raise ValueError("loss: expected a function of the layers' weights; got one that does not depend on them")
+        return value
+
+    def _divided(self, outputs: Any) -> Any:
+        if self.temperature == 1:
+            return outputs
+        if not isinstance(outputs, Tensor):
+            raise TypeError("temperature divides one tensor; pass 1, and divide the logits in your loss")
+        return outputs / self.temperature
 
 
 @contextmanager
 def objective_of(
-    model: nn.Module, layers: Mapping[str, Layer], loss: Loss | None, generator: torch.Generator | None
+    model: nn.Module,
+    layers: Mapping[str, Layer],
+    loss: Loss | None,
+    generator: torch.Generator | None,
+    *,
+    temperature: float = 1.0,
 ) -> Iterator[Objective]:
     """Yield the objective of a model that is put in train mode meanwhile, and is as before afterwards."""
     model = unwrapped(model)
     keys = keys_of(model, layers)
     with preserve(model):
         model.train()
-        yield Objective(model, keys, cross_entropy if loss is None else loss, draw_seed(generator))
-
-
-def _value(loss: Loss, outputs: Any, targets: Any) -> Tensor:
-    try:
-        value = loss(outputs, targets)
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        got = f"outputs of {describe(outputs)} and targets of {describe(targets)}"
-        raise ValueError(f"loss: cannot be computed from {got}: {error}") from error
-    if not isinstance(value, Tensor) or value.numel() != 1:
-        raise ValueError(f"loss: expected one number; got {describe(value)}")
-    if not value.requires_grad:
-        raise ValueError("loss: expected a function of the layers' weights; got one that does not depend on them")
-    return value
+        yield Objective(model, keys, cross_entropy if loss is None else loss, draw_seed(generator), temperature)

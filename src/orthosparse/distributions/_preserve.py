@@ -1,15 +1,12 @@
 """A model that is run, on other tensors and in another mode, and afterwards is as it was."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from orthosparse.substitution import substituted
-
-Made = TypeVar("Made")
 
 
 @contextmanager
@@ -44,15 +41,16 @@ def seed_generators(model: nn.Module, seed: int) -> None:
             torch.get_device_module(device).manual_seed(seed)
 
 
-def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor], function: Callable[[nn.Module], Made]) -> Made:
-    """Return ``function(model)`` while `model` holds these tensors, by parameter or buffer name, in place of its own.
+@contextmanager
+def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """Let `model` hold these tensors, by parameter or buffer name, in place of its own while the block runs.
 
-    The function's backward pass belongs inside it, for layers that are recomputed there. cuDNN is off for recurrent
+    The backward pass belongs inside the block, for layers that are recomputed there. cuDNN is off for recurrent
     models: it would move substituted weights into memory of its own, and has no second derivative for them.
     """
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
     with _without_cudnn() if recurrent else nullcontext(), substituted(model, tensors):
-        return function(model)
+        yield
 
 
 @contextmanager

@@ -6,8 +6,7 @@ from numbers import Real
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import nn
 
 from orthosparse.distributions._batches import batches_of
 from orthosparse.distributions._budget import budget_of, follows_paper_code
@@ -52,7 +51,7 @@ def grasp(
     batches = list(batches_of(batch, model, "grasp"))
     weights = weights_of(layers)
     with (
-        objective_of(model, layers, _tempered(loss, temperature), generator) as objective,
+        objective_of(model, layers, loss, generator, temperature=_check_temperature(temperature)) as objective,
         twice_differentiable(),
     ):
         gradient = None if len(batches) == 1 else objective.gradient(weights, batches)
@@ -61,22 +60,13 @@ def grasp(
     return _strictly_smallest(layers, scores, density) if wrong_end else top_scored(layers, scores, count)
 
 
-def _tempered(loss: Callable[..., Tensor] | None, temperature: float) -> Callable[..., Tensor]:
+def _check_temperature(temperature: float) -> float:
     value: object = temperature
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"temperature: expected a number above 0; got {temperature!r} ({type(temperature).__name__})")
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature: expected a number above 0; got {temperature!r}")
-    criterion = cross_entropy if loss is None else loss
-
-    def tempered(outputs: Any, targets: Any) -> Tensor:
-        if temperature == 1:
-            return criterion(outputs, targets)
-        if not isinstance(outputs, Tensor):
-            raise TypeError("temperature divides one tensor; pass 1, and divide the logits in your loss")
-        return criterion(outputs / temperature, targets)
-
-    return tempered
+    return temperature
 
 
 def _strictly_smallest(layers: Mapping[str, Layer], scores: Scores, density: float) -> Masks:
