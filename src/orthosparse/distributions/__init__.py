@@ -18,12 +18,12 @@ generators. A member that draws (masks, dropout) takes its numbers from `generat
 
 from collections.abc import Callable
 
+from orthosparse.lazy import LazyTable
 from orthosparse.mappings import Masks
-from orthosparse.registry import Registry
 
 __all__ = ["DISTRIBUTIONS"]
 
-DISTRIBUTIONS: Registry[Callable[..., Masks]] = Registry(
+DISTRIBUTIONS: LazyTable[Callable[..., Masks]] = LazyTable(
     {
         "dense_ends": "orthosparse.distributions.dense_ends:dense_ends",
         "er": "orthosparse.distributions.er:er",

@@ -6,12 +6,12 @@ from typing import Any, Unpack
 
 import torch
 
-from orthosparse import givens, masks
 from orthosparse.checks import KERNEL, MATRIX, check_fillable, describe
 from orthosparse.choices import StartName, StopName, StructureName, TapName, TensorFloorName
-from orthosparse.givens import Law
+from orthosparse.givens import Law, can_hold, sample, sample_batch
 from orthosparse.init import alignment, counts, delta
 from orthosparse.init.structured import block_matrix, half_matrix
+from orthosparse.masks import resize_towards
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.sharding import write_
@@ -70,7 +70,7 @@ def sparse_orthogonal_(
     if check_structure(structure) == ENTRIES:
         law = Law(stop=stop, angle=angle, start=start)
         draws: dict[str, Any] = {"generator": generator, "dtype": dtype, "threads": threads, **law}
-        draws["out"] = weight.detach() if scale == 1 and givens.can_hold(weight) else None
+        draws["out"] = weight.detach() if scale == 1 and can_hold(weight) else None
         values, mask = _entry_matrix(shape, **asked, **draws)
     elif structure == TWO_OF_FOUR:
         _check_defaults(stop=stop == "exact", angle=angle is None, start=start == "identity")
@@ -167,11 +167,11 @@ def sparse_delta_orthogonal_(
         (groups, first, columns), inside, at_taps, seed=seed, dtype=dtype, threads=threads, **law
     )
     if total < least:
-        active = masks.resize_towards(active, total, at_taps, generator=derive(seed, "kept"))
+        active = resize_towards(active, total, at_taps, generator=derive(seed, "kept"))
         values = values * active
     mask = delta.embed(active, positions, sides).view(weight.shape)
     # max: the paper's stopping rules may overshoot.
-    mask = masks.resize_towards(mask, max(total, int(active.sum())), goal, generator=derive(seed, "unfrozen"))
+    mask = resize_towards(mask, max(total, int(active.sum())), goal, generator=derive(seed, "unfrozen"))
     values = values if scale == 1 else (values * scale).to(weight.dtype)
     write_(weight, delta.embed(values, positions, sides).reshape(weight.shape))
     return mask.to(weight.device)
@@ -204,13 +204,13 @@ def _entry_matrix(
     total = counts.resolve(density, count, least, size, floor=floor)
     inside = counts.core_of(total, least, size, core)
     goal = None if align is None else alignment.goal_of(align, total)
-    values, mask = givens.sample(shape, inside, **draws)
+    values, mask = sample(shape, inside, **draws)
     if goal is not None:
         values, mask = alignment.align(values, mask, goal)
     if total != inside:
         # max: the paper's stopping rules may overshoot.
         wanted = total if total < least else max(total, int(mask.sum()))
-        mask = masks.resize_towards(mask, wanted, goal, generator=derive(draw_seed(draws["generator"]), "kept"))
+        mask = resize_towards(mask, wanted, goal, generator=derive(draw_seed(draws["generator"]), "kept"))
         values = values * mask
     return values, mask
 
@@ -230,15 +230,13 @@ def _sparse_matrices(
     draws: dict[str, Any] = {"generator": derive(seed, "rotations"), "dtype": dtype, "threads": threads, **law}
     if sides == [1, 1]:
         # A rotation needs two columns: of a random orthogonal 1 x 1 matrix only the sign is left.
-        values, active = givens.sample_batch(1, (1, 1), 1, **draws)
+        values, active = sample_batch(1, (1, 1), 1, **draws)
         signs = 2 * torch.randint(2, (groups, 1, 1), generator=derive(seed, "signs"), device="cpu") - 1
         return values * signs, active.expand(groups, 1, 1)
     if goals is None:
-        return givens.sample_batch(
-            groups, (sides[0], sides[1]), _shared(count, groups, derive(seed, "shares")), **draws
-        )
+        return sample_batch(groups, (sides[0], sides[1]), _shared(count, groups, derive(seed, "shares")), **draws)
     shares = counts.share_out(count, goals.sum((1, 2)).tolist(), min(sides), math.prod(sides))
-    values, active = givens.sample_batch(groups, (sides[0], sides[1]), shares, **draws)
+    values, active = sample_batch(groups, (sides[0], sides[1]), shares, **draws)
     aligned = [alignment.align(*each) for each in zip(values, active, goals, strict=True)]
     return torch.stack([each[0] for each in aligned]), torch.stack([each[1] for each in aligned])
 

@@ -2,11 +2,11 @@
 
 import torch
 
-from orthosparse import masks
 from orthosparse.givens import sample_blocks
 from orthosparse.haar import haar
 from orthosparse.init import counts
 from orthosparse.init.alignment import aligned_order, goal_of, permute
+from orthosparse.masks import resize_towards
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, block_of, fitting, means_of, tiled, two_of_four
 
@@ -79,7 +79,7 @@ def block_matrix(
         grid, values = permute(grid, rows, cols), permute(values, _within(rows, block), _within(cols, block))
     if number != inside:
         wanted = number if number < fewest else max(number, int(grid.sum()))
-        grid = masks.resize_towards(grid, wanted, goal, generator=derive(draw_seed(generator), "kept"))
+        grid = resize_towards(grid, wanted, goal, generator=derive(draw_seed(generator), "kept"))
     mask = tiled(grid, block, shape)
     return values * mask if number < fewest else values, mask
 

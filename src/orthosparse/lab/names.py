@@ -47,7 +47,7 @@ def names_of(option: str) -> tuple[str, ...]:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == table for target in targets):
             value = getattr(node, "value", None)
-            value = value.args[0] if isinstance(value, ast.Call) else value  # Registry({...})
+            value = value.args[0] if isinstance(value, ast.Call) else value  # LazyTable({...})
             found = value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", [])
             return tuple(key.value for key in found if isinstance(key, ast.Constant) and isinstance(key.value, str))
     raise LookupError(f"{path} has no table {table}")  # our own mistake

@@ -12,12 +12,12 @@ a layer gets depends on the generator's state, the layer's name, its own mask an
 
 from collections.abc import Callable
 
+from orthosparse.lazy import LazyTable
 from orthosparse.mappings import Masks
-from orthosparse.registry import Registry
 
 __all__ = ["SCHEMES", "SCHEME_FLOORS"]
 
-SCHEMES: Registry[Callable[..., Masks]] = Registry(
+SCHEMES: LazyTable[Callable[..., Masks]] = LazyTable(
     {
         "ai": "orthosparse.schemes.ai:ai",
         "base": "orthosparse.schemes.base:base",
@@ -29,4 +29,4 @@ SCHEMES: Registry[Callable[..., Masks]] = Registry(
 
 # The fewest entries that a scheme needs in a layer, called as ``floor(layer, **own)``; a scheme without an entry takes
 # any number.
-SCHEME_FLOORS: Registry[Callable[..., int]] = Registry({"eoi": "orthosparse.schemes.eoi:eoi_floor"})
+SCHEME_FLOORS: LazyTable[Callable[..., int]] = LazyTable({"eoi": "orthosparse.schemes.eoi:eoi_floor"})

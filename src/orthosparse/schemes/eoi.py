@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from orthosparse import init
 from orthosparse.checks import check_density
 from orthosparse.counts import TENSOR_FLOORS, apportion, raise_to_floors
 from orthosparse.givens.task import make_task
+from orthosparse.init import sparse_delta_orthogonal_, sparse_orthogonal_
 from orthosparse.init.delta import TAPS
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
@@ -147,7 +147,7 @@ def _kernel(
 ) -> torch.Tensor:
     """Fill a convolution and return its mask."""
     with full_weight(layer.parameter()) as weight:
-        return init.sparse_delta_orthogonal_(
+        return sparse_delta_orthogonal_(
             weight,
             count=count,
             groups=layer.groups,
@@ -173,7 +173,7 @@ def _kernels(
         for index, (view, active, share, align) in enumerate(views):
             kernel = view.flatten(0, 1).unflatten(-1, layer.kernel)  # a view, or a copy where rows alternate
             draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(kernel)}
-            drawn = init.sparse_delta_orthogonal_(
+            drawn = sparse_delta_orthogonal_(
                 _as_stored(kernel, transposed),
                 count=share,
                 align=None if align is None else _as_stored(align.reshape(kernel.shape), transposed),
@@ -202,7 +202,7 @@ def _linear(layer: Layer, count: int, goal: torch.Tensor | None, seed: int, **op
             matrix = view.flatten(0, 1)[..., 0]  # a view, or a copy where rows alternate
             draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(matrix)}
             draws["align"] = None if align is None else align.reshape(matrix.shape)
-            drawn = init.sparse_orthogonal_(matrix, count=share, structure=layer.structure, **draws, **options)
+            drawn = sparse_orthogonal_(matrix, count=share, structure=layer.structure, **draws, **options)
             if len(layer.shapes) == 1:
                 mask = (drawn.T if layer.transposed else drawn).reshape(layer.shape)
             else:
