@@ -1,17 +1,20 @@
 """Train a byte-level GPT dense, thin, and block-sparse from several starts, each for the same time, on real text.
 
-python benchmarks/gpt.py --text FILE [--out rows.jsonl] [--seconds 40] [--starts dense thin base scaled eoi]
+python benchmarks/gpt.py --text FILE [--out rows.jsonl] [--seconds 30] [--starts dense thin base scaled eoi]
 
 Every network is a pre-LN transformer whose products run in bfloat16 and which torch compiles; the sparse ones hold only
 their active blocks (`orthosparse.compact`). `thin` is a dense network of the same depth with as many parameters as the
-sparse ones. The clock runs while a network trains, not while it compiles or is evaluated, so that a row has the bits a
-byte at equal time; those at equal steps are read off the evaluations on the way. A tenth of the text is held out.
+sparse ones. First the steps of all starts are timed. Then each start tries some learning rates for a few seconds and
+trains with the best of them; the rate rises for a tenth of the time and falls along a cosine to a tenth of its height.
+The clock runs while a network trains, not while it compiles or is evaluated, so that a row has the bits a byte at equal
+time. A tenth of the text is held out. The text may be compressed (.xz).
 """
 
 import argparse
 import copy
 import io
 import json
+import lzma
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -23,115 +26,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-import orthosparse
+from gpt_networks import Shape, build, size_of
 from orthosparse.lab.provenance import provenance
 
 STARTS = ("dense", "thin", "base", "scaled", "eoi")
-BYTES = 256
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(Shape):
     """What is trained: the network, the batch, the optimizer and the clock."""
 
-    width: int = 2048
-    layers: int = 8
-    head: int = 128
-    context: int = 1024
     batch: int = 16
-    density: float = 0.1
-    structure: str = "block:64"
-    lr: float = 3e-4
-    warmup: int = 100
     weight_decay: float = 0.1
-    seconds: float = 40.0
+    seconds: float = 30.0
+    trial: float = 5.0  # seconds of training with each learning rate before
     evaluate: int = 100  # steps between evaluations
     evaluations: int = 8  # batches of each
     compiled: bool = True
-
-
-class Block(nn.Module):
-    """Attention and a perceptron, each behind a layer norm and beside a shortcut."""
-
-    def __init__(self, width: int, head: int) -> None:
-        super().__init__()
-        self.heads = max(1, width // head)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width, bias=False)
-        self.proj = nn.Linear(width, width, bias=False)
-        self.fc1, self.fc2 = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1)
-        )
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.proj(mixed.transpose(1, 2).flatten(2))
-        return x + self.fc2(functional.gelu(self.fc1(self.norm2(x))))
-
-
-class GPT(nn.Module):
-    """Bytes in, logits of the next byte out."""
-
-    def __init__(self, width: int, setting: Setting) -> None:
-        super().__init__()
-        self.bytes, self.positions = nn.Embedding(BYTES, width), nn.Embedding(setting.context, width)
-        self.blocks = nn.ModuleList(Block(width, setting.head) for _ in range(setting.layers))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, BYTES, bias=False)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.bytes(tokens) + self.positions.weight[: tokens.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))  # type: ignore[no-any-return]
-
-
-def dense(width: int, setting: Setting, seed: int) -> GPT:
-    """Return a dense network with the usual normal weights: deviation 0.02, that of residual outputs by depth."""
-    model, generator = GPT(width, setting), torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.dim() == 2:
-                residual = name.endswith(("proj.weight", "fc2.weight"))
-                std = 0.02 / math.sqrt(2 * setting.layers) if residual else 0.02
-                parameter.normal_(0.0, std, generator=generator)
-    return model
-
-
-def sparse(start: str, setting: Setting, seed: int, device: torch.device) -> nn.Module:
-    """Return a network of active blocks alone, from a start of that scheme."""
-    model = dense(setting.width, setting, seed)
-    orthosparse.sparsify(
-        model,
-        setting.density,
-        distribution="uniform",
-        scheme=start,
-        structure=setting.structure,
-        exclude=["head"],
-        generator=torch.Generator().manual_seed(seed),
-    )
-    model.to(device)
-    orthosparse.compact(model)
-    return model
-
-
-def thin_width(parameters: int, setting: Setting) -> int:
-    """Return the width, in whole heads, of the dense network whose number of parameters is nearest."""
-    widths = range(setting.head, setting.width + 1, setting.head)
-    with torch.device("meta"):
-        return min(widths, key=lambda width: abs(size_of(GPT(width, setting)) - parameters))
-
-
-def size_of(model: nn.Module) -> int:
-    """Return the number of parameters."""
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 class Text:
     """Random windows of a text on a device; its last tenth is held out."""
 
     def __init__(self, path: Path, setting: Setting, device: torch.device) -> None:
-        whole = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8).to(device)
+        read = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        whole = torch.frombuffer(bytearray(read), dtype=torch.uint8).to(device)
         self.train, self.held_out = whole[: -(len(whole) // 10)], whole[-(len(whole) // 10) :]
         self.setting, self.window = setting, torch.arange(setting.context + 1, device=device)
 
@@ -145,7 +64,7 @@ class Text:
 
 
 class Run:
-    """One network that is trained against the clock."""
+    """One network that is trained against the clock, from one state or another."""
 
     def __init__(self, model: nn.Module, text: Text, setting: Setting) -> None:
         self.model, self.text, self.setting = model, text, setting
@@ -157,35 +76,39 @@ class Run:
             logits = self.model(tokens)
         return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
-    def train(self, state: dict[str, Tensor]) -> dict[str, Any]:
-        """Train from a state for the seconds that the setting has, and return what came of it."""
+    def step_ms(self, state: dict[str, Tensor], steps: int = 20) -> float:
+        """Return the milliseconds of a training step from a state: the shortest of three means over some steps."""
         self.model.load_state_dict(state)
-        optimizer = self._optimizer()
-        batches = self.text.batches(self.text.train, seed=1)
-        self._step(optimizer, *next(batches), lr=0.0)  # compiles, and tunes kernels
-        self._evaluate()
+        optimizer, batches, times = self._optimizer(), self.text.batches(self.text.train, seed=1), []
+        for _ in range(3):  # compiles, and tunes kernels
+            self._step(optimizer, *next(batches), lr=0.0)
+        for _ in range(3):
+            begin = self._now()
+            for _ in range(steps):
+                self._step(optimizer, *next(batches), lr=0.0)
+            times.append(1e3 * (self._now() - begin) / steps)
+        return min(times)
+
+    def train(self, state: dict[str, Tensor], *, seconds: float, lr: float) -> dict[str, Any]:
+        """Train from a state for so long, and return what came of it."""
         self.model.load_state_dict(state)
-        optimizer = self._optimizer()
+        optimizer, batches = self._optimizer(), self.text.batches(self.text.train, seed=1)
         curve, steps, clock = {0: self._evaluate()}, 0, 0.0
-        while clock < self.setting.seconds:
+        while clock < seconds:
             begin = self._now()
             for _ in range(self.setting.evaluate):
-                rate = self.setting.lr * min(1.0, (steps + 1) / self.setting.warmup)
-                self._step(optimizer, *next(batches), lr=rate)
+                passed = (clock + perf_counter() - begin) / seconds
+                self._step(optimizer, *next(batches), lr=lr * schedule(passed))
                 steps += 1
-                if steps % 10 == 0 and clock + self._now() - begin >= self.setting.seconds:
+                if steps % 10 == 0 and clock + self._now() - begin >= seconds:
                     break
             clock += self._now() - begin
             curve[steps] = self._evaluate()
-        return {"steps": steps, "step_ms": 1e3 * clock / steps, "bits": curve[steps], "curve": curve} | self._sizes(
-            optimizer
-        )
+        return {"steps": steps, "bits": curve[steps], "curve": curve, **self._sizes(optimizer)}
 
     def _optimizer(self) -> torch.optim.Optimizer:
         options: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": self.setting.weight_decay}
-        return torch.optim.AdamW(
-            self.model.parameters(), lr=self.setting.lr, fused=self.device.type == "cuda", **options
-        )
+        return torch.optim.AdamW(self.model.parameters(), fused=self.device.type == "cuda", **options)
 
     def _step(self, optimizer: torch.optim.Optimizer, tokens: Tensor, targets: Tensor, *, lr: float) -> None:
         for group in optimizer.param_groups:
@@ -194,11 +117,10 @@ class Run:
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
 
-    @torch.no_grad()
     def _evaluate(self) -> float:
-        """Return the bits a byte of held-out text."""
+        """Return the bits a byte of held-out text; by the graph that trains, without another to compile."""
         batches = self.text.batches(self.text.held_out, seed=2)
-        losses = [self.loss(*next(batches)) for _ in range(self.setting.evaluations)]
+        losses = [self.loss(*next(batches)).detach() for _ in range(self.setting.evaluations)]
         return float(torch.stack(losses).mean()) / math.log(2)
 
     def _now(self) -> float:
@@ -214,64 +136,62 @@ class Run:
         )
         file = io.BytesIO()
         torch.save(self.model.state_dict(), file)
-        peak = torch.cuda.max_memory_allocated() if self.device.type == "cuda" else 0
         return {
             "parameters": size_of(self.model),
             "training_bytes": parameters + gradients + moments,
             "checkpoint_bytes": file.tell(),
             "ddp_bytes": gradients,
-            "peak_bytes": peak,
         }
 
 
+def schedule(passed: float) -> float:
+    """Return the learning rate, of 1 at its height, when this fraction of the time has passed."""
+    if passed < 0.1:
+        return (passed + 1e-3) / (0.1 + 1e-3)
+    return 0.55 + 0.45 * math.cos(math.pi * min(1.0, (passed - 0.1) / 0.9))
+
+
 def measure(
-    setting: Setting, path: Path, starts: list[str], device: torch.device, seed: int
+    setting: Setting, path: Path, starts: list[str], rates: list[float], device: torch.device, seed: int
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each start; sparse ones train in one compiled network, whose blocks move in place."""
     text = Text(path, setting, device)
+    runs, states, times, built = {}, {}, {}, {}
     shared: Run | None = None
     for start in starts:
         begin = perf_counter()
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        if start == "dense":
-            model: nn.Module = dense(setting.width, setting, seed).to(device)
-        elif start == "thin":
-            with torch.device("meta"):
-                blocks = sum(p.numel() for n, p in GPT(setting.width, setting).named_parameters() if _is_sparse(n))
-                rest = size_of(GPT(setting.width, setting)) - blocks
-            width = thin_width(rest + round(setting.density * blocks), setting)
-            model = dense(width, setting, seed).to(device)
-        else:
-            model = sparse(start, setting, seed, device)
-        state = copy.deepcopy(model.state_dict())
-        made = perf_counter() - begin
+        model = build(start, setting, seed, device)
+        states[start], built[start] = copy.deepcopy(model.state_dict()), perf_counter() - begin
         if start in ("dense", "thin"):
-            run = Run(model, text, setting)
+            runs[start] = Run(model, text, setting)
         else:
-            run = shared = shared or Run(model, text, setting)
+            runs[start] = shared = shared or Run(model, text, setting)
         del model
-        found = run.train(state)
-        yield {"start": start, "seed": seed, "start_seconds": made, **found, **asdict(setting), **provenance(device)}
-        del run, state
-
-
-def _is_sparse(name: str) -> bool:
-    return name.startswith("blocks.") and name.endswith(("qkv.weight", "proj.weight", "fc1.weight", "fc2.weight"))
+        times[start] = runs[start].step_ms(states[start])
+        print(f"{start}: {times[start]:.2f} ms a step, {perf_counter() - begin:.0f} s to build and compile", flush=True)
+    for start in starts:
+        run, state = runs[start], states[start]
+        trials = {lr: run.train(state, seconds=setting.trial, lr=lr)["bits"] for lr in rates if len(rates) > 1}
+        lr = min(trials, key=trials.__getitem__) if trials else rates[0]
+        found = run.train(state, seconds=setting.seconds, lr=lr)
+        row = {"start": start, "seed": seed, "start_seconds": built[start], "step_ms": times[start], "lr": lr}
+        yield {**row, "trials": trials, **found, **asdict(setting), **provenance(device)}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the rows as lines, ratios to the first one, bits at equal time and at the last step that all have."""
     first = rows[0]
     common = max(set.intersection(*(set(row["curve"]) for row in rows)))
-    lines = [f"start    step ms  speed  parameters  training  checkpoint  DDP    bits at equal time  at step {common}"]
+    lines = [
+        f"start    step ms  speed  parameters  training  checkpoint  DDP    rate   bits at equal time  at {common}"
+    ]
     for row in rows:
         speed = first["step_ms"] / row["step_ms"]
         shares = [row[name] / first[name] for name in ("training_bytes", "checkpoint_bytes", "ddp_bytes")]
         lines.append(
-            f"{row['start']:8s} {row['step_ms']:7.2f} {speed:5.2f}x {row['parameters']:11,d}"
-            f"  {shares[0]:.3f}x    {shares[1]:.3f}x      {shares[2]:.3f}x {row['bits']:10.4f} {row['steps']:8d} steps"
-            f" {row['curve'][common]:9.4f}"
+            f"{row['start']:8s} {row['step_ms']:7.2f} {speed:5.2f}x {row['parameters']:11,d}  {shares[0]:.3f}x    "
+            f"{shares[1]:.3f}x      {shares[2]:.3f}x {row['lr']:.0e} {row['bits']:8.4f} {row['steps']:6d} steps "
+            f"{row['curve'][common]:9.4f}"
         )
     return "\n".join(lines)
 
@@ -281,6 +201,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--out", type=Path, help="a file for the rows, written as they come")
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
+    parser.add_argument("--rates", nargs="+", type=float, default=[3e-4, 1e-3], help="learning rates to try")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=1)
     for name, value in asdict(Setting()).items():
@@ -292,15 +213,13 @@ def main() -> None:
     setting = Setting(**{name: given[name] for name in asdict(Setting())})
     torch.set_float32_matmul_precision("high")
     rows = []
-    for row in measure(setting, given["text"], given["starts"], torch.device(given["device"]), given["seed"]):
+    device = torch.device(given["device"])
+    for row in measure(setting, given["text"], given["starts"], given["rates"], device, given["seed"]):
         rows.append(row)
         if given["out"]:
             with given["out"].open("a") as file:
                 file.write(json.dumps(row) + "\n")
-        print(
-            f"{row['start']}: {row['step_ms']:.2f} ms a step, {row['bits']:.4f} bits after {row['steps']} steps",
-            flush=True,
-        )
+        print(f"{row['start']}: {row['bits']:.4f} bits after {row['steps']} steps, {row['trials']}", flush=True)
     print(table(rows))
 
 
