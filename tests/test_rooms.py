@@ -10,6 +10,7 @@ ROOT = Path(__file__).parent.parent / "src"
 FLOORS = {
     "mappings": -2,  # type aliases and words, for every floor
     "choices": -2,
+    "files": -1,
     "checks": -1,  # what arguments must be, for every floor
     "lazy": -2,
     "registry": -1,
@@ -179,6 +180,7 @@ def test_the_library_depends_on_torch_numpy_and_scipy_alone(path):
 @pytest.mark.parametrize("path", [p for p in FILES if "lab" in p.relative_to(ROOT).parts], ids=module_of)
 def test_the_lab_uses_public_names(path):
     rooms = (
+        "files",
         "init",
         "isometry",
         "lazy",

@@ -1,57 +1,13 @@
 import errno
 import fcntl
 import os
-import resource
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
-from orthosparse.lab import files
-from orthosparse.lab.files import LOCK, locked, write_atomically
-
-
-def test_the_new_content_replaces_the_old_one(tmp_path):
-    path = tmp_path / "file"
-    for data in (b"old", b"new"):
-        write_atomically(path, data)
-        assert path.read_bytes() == data
-    assert [left.name for left in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize("moment", ["fsync", "replace"])
-def test_a_write_that_is_stopped_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch, moment):
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-
-    def die(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(*((files.os, "fsync") if moment == "fsync" else (Path, "replace")), die)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(path, b"new content")
-    monkeypatch.undo()
-    assert path.read_bytes() == b"old"
-    assert [left.name for left in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize("old", [None, b"old"])
-def test_a_file_that_does_not_fit_is_named_and_leaves_no_part(tmp_path, old):
-    path = tmp_path / "result.jsonl"
-    if old is not None:
-        path.write_bytes(old)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, before[1]))
-    try:
-        with pytest.raises(OSError, match=r"result\.jsonl") as caught:
-            write_atomically(path, bytes(2**17))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert caught.value.errno == errno.EFBIG
-    assert caught.value.filename == str(path)
-    assert {left.name: left.read_bytes() for left in tmp_path.iterdir()} == ({} if old is None else {path.name: old})
+from orthosparse.lab.files import LOCK, locked
 
 
 def test_a_locked_folder_is_in_use(tmp_path):

@@ -1,4 +1,4 @@
-"""Files that survive a kill and a full disk, and folders that one process writes to at a time."""
+"""Folders that one process writes to at a time."""
 
 import errno
 import fcntl
@@ -12,35 +12,6 @@ from pathlib import Path
 LOCK = ".lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _log = logging.getLogger(__name__)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that, whatever happens, either the old content or the whole new one is there.
-
-    Raises:
-        OSError: it cannot be written, such as on a full disk; it names `path`, and no draft is left.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make names in a folder durable too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

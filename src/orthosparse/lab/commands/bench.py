@@ -142,7 +142,7 @@ def _keep(rows: list[dict[str, Any]], out: Path | None, json: bool) -> None:
     if out is not None:
         from json import dumps
 
-        from orthosparse.lab.files import write_atomically
+        from orthosparse.files import write_atomically
 
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, "".join(f"{dumps(row)}\n" for row in rows).encode())

@@ -9,9 +9,9 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
+from orthosparse.files import write_atomically
 from orthosparse.lab.data.download import Report, download
 from orthosparse.lab.data.sources import Download, Source, problems
-from orthosparse.lab.files import write_atomically
 
 # Called with the name of a file that is about to be fetched; returns who is told how far it is.
 Announce = Callable[[str], Report | None]

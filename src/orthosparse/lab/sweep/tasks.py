@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from orthosparse.files import write_atomically
 from orthosparse.lab.experiments import experiment_of, group_of
-from orthosparse.lab.files import write_atomically
 from orthosparse.lab.sweep.pairs import Pair, Task
 
 _MEMBERS = "members.json"

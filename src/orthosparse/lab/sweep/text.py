@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from orthosparse.lab.files import write_atomically
+from orthosparse.files import write_atomically
 from orthosparse.lab.sweep.checks import problem_of
 
 _HEADER = "orthosparse_results"

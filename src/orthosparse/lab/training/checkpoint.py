@@ -10,7 +10,7 @@ from typing import Any
 import safetensors.torch
 from safetensors import SafetensorError
 
-from orthosparse.lab.files import write_atomically
+from orthosparse.files import write_atomically
 from orthosparse.lab.training.trees import flatten, unflatten
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from orthosparse.lab.files import write_atomically
+from orthosparse.files import write_atomically
 from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.state import State
 
