@@ -20,8 +20,8 @@ def name_of(requirement: str) -> str:
     return re.split(r"[<>=\[]", requirement)[0].lower().replace("_", "-")
 
 
-def test_the_library_needs_torch_numpy_and_scipy_alone():
-    assert {name_of(r) for r in PROJECT["dependencies"]} == {"torch", "numpy", "scipy"}
+def test_the_library_needs_torch_numpy_scipy_and_safetensors_alone():
+    assert {name_of(r) for r in PROJECT["dependencies"]} == {"torch", "numpy", "scipy", "safetensors"}
 
 
 def test_everything_that_can_be_installed_is_pinned_in_the_constraints():

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers see
     from orthosparse import givens, init, isometry
+    from orthosparse.archives import load_compact, save_compact
     from orthosparse.compacting import compact, expand
     from orthosparse.distributions import DISTRIBUTIONS
     from orthosparse.dynamic import Rewirer
@@ -46,11 +47,13 @@ __all__ = [
     "import_prune_masks",
     "init",
     "isometry",
+    "load_compact",
     "load_sparse",
     "masks_of",
     "overlap",
     "prune",
     "replace_masks",
+    "save_compact",
     "sparsify",
     "to_semi_structured",
 ]
@@ -74,11 +77,13 @@ _HOMES = {
     "export_prune_masks": "masking",
     "find_layers": "layers",
     "import_prune_masks": "masking",
+    "load_compact": "archives",
     "load_sparse": "masking",
     "masks_of": "masking",
     "overlap": "masks",
     "prune": "pruning",
     "replace_masks": "masking",
+    "save_compact": "archives",
     "sparsify": "front_door",
     "to_semi_structured": "masking",
 }

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from numbers import Real
 from operator import index
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -265,8 +266,39 @@ def check_loadable(key: str, value: torch.Tensor, tensor: torch.Tensor, *, assig
         raise ValueError(f"assign: expected True for a model on the meta device, as {key!r} is; got False")
 
 
+def check_storable(key: str, value: object) -> None:
+    """Raise unless an entry of a model's state dict is a tensor that can be written to a file.
+
+    Raises:
+        TypeError: no tensor, or one that is sparse, nested, quantized or of more than 8 bytes for a number.
+        ValueError: no memory, or only a part of it on this process.
+    """
+    if not isinstance(value, torch.Tensor) or not _is_dense(value):
+        raise TypeError(f"model: expected dense tensors in its state dict; {key!r} is {describe(value)}")
+    if nn.parameter.is_lazy(value) or value.is_meta:
+        raise ValueError(f"model: expected tensors that lie in memory; {key!r} is {describe(value)}")
+    if value.element_size() > 8:
+        raise TypeError(f"model: expected numbers of at most 8 bytes; {key!r} has {value.dtype}")
+    if hasattr(value, "placements"):  # a DTensor, which costs more to import than the library
+        raise ValueError(f"model: expected whole tensors; {key!r} is sharded")
+
+
 def _kind(tensor: torch.Tensor) -> tuple[bool, bool, bool]:
     return tensor.is_floating_point(), tensor.is_complex(), tensor.dtype is torch.bool
+
+
+def check_path(path: object) -> Path:
+    """Return `path` as one; raise TypeError unless it is a string or a path.
+
+    Example:
+        >>> check_path(3)
+        Traceback (most recent call last):
+        ...
+        TypeError: path: expected the path of a file; got 3 (int)
+    """
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"path: expected the path of a file; got {path!r} ({type(path).__name__})")
+    return Path(path)
 
 
 def check_groups(weight: torch.Tensor, groups: int) -> int:

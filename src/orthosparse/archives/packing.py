@@ -1,0 +1,101 @@
+"""One tensor as its active entries and a code of where they lie, exact to the last bit."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from orthosparse.archives.gaps import decode, encode
+from orthosparse.structures import block_of, grid_of, structure_of, tiled
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a tensor was packed, in plain values.
+
+    Attributes:
+        masked: the entries are those of its mask; else those that are not zero, where -0.0 is not.
+        block: rows and columns of the units whose places are coded; 1 for entries.
+        low_bits: of the code of the places (see `gaps`).
+        inverted: they are the places of the units that are not active.
+    """
+
+    shape: tuple[int, ...]
+    masked: bool
+    block: int
+    low_bits: int
+    inverted: bool
+
+    def __post_init__(self) -> None:
+        numbers = (*self.shape, self.block, self.low_bits) if isinstance(self.shape, tuple) else (None,)
+        flags = self.masked, self.inverted
+        if not all(type(number) is int and number >= 0 for number in numbers) or not all(
+            type(f) is bool for f in flags
+        ):
+            raise ValueError(f"expected sizes and flags; got {self}")
+        if self.block < 1 or (
+            self.block > 1 and (len(self.shape) < 2 or any(side % self.block for side in self.sides))
+        ):
+            raise ValueError(f"expected blocks that divide {self.shape}; got {self.block}")
+
+    @property
+    def size(self) -> int:
+        """How many entries the tensor has."""
+        return math.prod(self.shape)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """The rows and columns of the tensor as a matrix."""
+        return self.shape[0], math.prod(self.shape[1:])
+
+
+def pack(tensor: Tensor, mask: Tensor | None) -> tuple[Packing, Tensor, Tensor]:
+    """Return how a tensor that is zero off its mask is packed, its active entries, and the code of their places."""
+    bits = bits_of(tensor)
+    active = bits != 0 if mask is None else mask
+    block = block_of(structure_of(active))
+    units = grid_of(active, block)
+    inverted = bool(units.sum() * 2 > units.numel())
+    numbers = (units ^ inverted).flatten().nonzero()[:, 0]
+    low_bits, code = encode(numbers.numpy())
+    packing = Packing(tuple(tensor.shape), mask is not None, block, low_bits, inverted)
+    places = torch.frombuffer(bytearray(code), dtype=torch.uint8) if code else torch.empty(0, dtype=torch.uint8)
+    return packing, bits[active].view(tensor.dtype), places
+
+
+def unpack(packing: Packing, values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the tensor and the mask that were packed.
+
+    Raises:
+        ValueError: the three do not belong together.
+    """
+    shape, block = packing.shape, packing.block
+    units = packing.size // block**2
+    active, rest = divmod(values.numel(), block**2)
+    if rest or active > units or values.dim() != 1 or places.dim() != 1 or places.dtype != torch.uint8:
+        raise ValueError(f"expected values and places of a tensor of shape {shape}; got {values.numel()} values")
+    count = units - active if packing.inverted else active
+    numbers = decode(places.numpy(), count, packing.low_bits, units)
+    grid = torch.full((units,), packing.inverted)
+    grid[torch.from_numpy(numbers)] = not packing.inverted
+    if block > 1:
+        grid = grid.view(shape[0] // block, -1)
+    mask = tiled(grid, block, shape).view(shape)
+    bits = torch.zeros(shape, dtype=_INTEGERS[values.element_size()])
+    bits[mask] = bits_of(values)
+    return bits.view(values.dtype), mask
+
+
+def is_masked_by(tensor: Tensor, mask: object) -> bool:
+    """Whether `mask` is a mask of `tensor`: bool, of its shape, and all bits of the tensor are zero off it."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != tensor.shape:
+        return False
+    return not bool(bits_of(tensor)[~mask].any())
+
+
+def bits_of(tensor: Tensor) -> Tensor:
+    """Return the bits of a tensor's entries as integers of their size."""
+    return tensor.contiguous().view(_INTEGERS[tensor.element_size()])

@@ -1,0 +1,120 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Generator
+
+from orthosparse.archives.packing import Packing, is_masked_by, pack, unpack
+from orthosparse.structures import tiled
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int64, torch.int8]
+DTYPES += [torch.uint16, torch.bool, torch.complex64]
+
+
+def random_bits(shape, dtype, density, seed):
+    """Entries of any bits, not-a-numbers and negative zeros among them, and a mask off which they are zero."""
+    generator = Generator().manual_seed(seed)
+    mask = torch.rand(shape, generator=generator) < density
+    size = torch.empty((), dtype=dtype).element_size()
+    high = 2 if dtype is torch.bool else 256
+    entries = torch.randint(high, (*shape, size), generator=generator, dtype=torch.uint8)
+    entries[~mask] = 0
+    return entries.view(dtype).view(shape), mask
+
+
+def same_bits(one, other):
+    return one.dtype == other.dtype and one.shape == other.shape and bytes_of(one) == bytes_of(other)
+
+
+def bytes_of(tensor):
+    return tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+
+
+@given(
+    st.lists(st.integers(0, 12), min_size=0, max_size=4).map(tuple),
+    st.sampled_from(DTYPES),
+    st.sampled_from([0.0, 0.05, 0.5, 0.9, 1.0]),
+    st.booleans(),
+    st.integers(0, 2**31),
+)
+def test_any_tensor_comes_back_to_the_last_bit(shape, dtype, density, masked, seed):
+    tensor, mask = random_bits(shape, dtype, density, seed)
+    packing, values, places = pack(tensor, mask if masked else None)
+    again, found = unpack(packing, values, places)
+    assert same_bits(again, tensor)
+    assert not masked or torch.equal(found, mask)
+
+
+def test_active_zeros_stay_active_and_negative_zeros_are_entries():
+    tensor = torch.tensor([0.0, -0.0, 1.0, 0.0])
+    mask = torch.tensor([True, True, True, False])
+    assert pack(tensor, mask)[1].numel() == 3
+    packing, values, places = pack(tensor, None)
+    assert values.numel() == 2
+    assert unpack(packing, values, places)[0].signbit().tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("block", [16, 64])
+def test_whole_blocks_are_coded_as_units(block):
+    grid = torch.rand(8, 8, generator=Generator().manual_seed(0)) < 0.1
+    mask = tiled(grid, block, (8 * block, 8 * block))
+    tensor = torch.where(mask, torch.randn(mask.shape, generator=Generator().manual_seed(1)), 0)
+    packing, values, places = pack(tensor, mask)
+    assert packing.block == block
+    assert len(places) <= 9
+    again, found = unpack(packing, values, places)
+    assert same_bits(again, tensor)
+    assert torch.equal(found, mask)
+
+
+def test_a_full_mask_costs_nothing():
+    assert pack(torch.ones(50, 50), torch.ones(50, 50, dtype=torch.bool))[2].numel() == 0
+
+
+def test_tensors_of_any_layout_in_memory_are_packed():
+    tensor = torch.arange(120.0).view(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert torch.equal(unpack(*pack(tensor, None))[0], tensor)
+    assert torch.equal(unpack(*pack(tensor.mT, tensor.mT > 7))[1], tensor.mT > 7)
+
+
+def test_a_mask_is_one_only_where_everything_off_it_is_zero():
+    mask = torch.tensor([True, False])
+    assert is_masked_by(torch.tensor([1.0, 0.0]), mask)
+    assert not is_masked_by(torch.tensor([1.0, -0.0]), mask)
+    assert not is_masked_by(torch.tensor([1.0, 2.0]), mask)
+    assert not is_masked_by(torch.tensor([1.0, 0.0]), mask.int())
+    assert not is_masked_by(torch.tensor([[1.0, 0.0]]), mask)
+    assert not is_masked_by(torch.tensor([1.0, 0.0]), None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": (-1, 4)},
+        {"shape": [4, 4]},
+        {"shape": (4.0, 4)},
+        {"masked": 1},
+        {"inverted": None},
+        {"block": 0},
+        {"block": 3},
+        {"low_bits": -1},
+        {"low_bits": True},
+    ],
+)
+def test_a_packing_of_impossible_sizes_is_refused(change):
+    plain = {"shape": (4, 4), "masked": True, "block": 1, "low_bits": 0, "inverted": False}
+    with pytest.raises(ValueError, match="expected"):
+        Packing(**{**plain, **change})
+
+
+def test_blocks_need_a_matrix():
+    with pytest.raises(ValueError, match="blocks that divide"):
+        Packing((16,), True, 16, 0, False)
+
+
+@pytest.mark.parametrize("change", [-1, 1, 100])
+def test_another_number_of_values_is_refused(change):
+    tensor, mask = random_bits((9, 9), torch.float32, 0.3, 0)
+    packing, values, places = pack(tensor, mask)
+    with pytest.raises(ValueError, match="expected"):
+        unpack(packing, torch.zeros(len(values) + change), places)
