@@ -12,6 +12,8 @@ from torch import Tensor
 _NAME = "orthosparse"  # of the description in the header's metadata
 _CHECKSUM = "sha256"
 _BLANK = "0" * 64  # stands for the checksum while it is computed
+# What the reader of the format raises for a header that was forged.
+_ERRORS = (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError)
 
 
 def to_bytes(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> bytes:
@@ -44,7 +46,7 @@ def from_bytes(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError("expected a whole file; it was cut or changed, its checksum is another")
     try:
         return safetensors.torch.load(data), description
-    except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
+    except _ERRORS as error:
         raise ValueError(f"expected a file that save_compact wrote ({error})") from error
 
 
