@@ -39,7 +39,13 @@ def comparable(printed):
     return re.sub(r"\b\d\.\de-0[6-9]\b", "(rounding)", printed)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=name)
+def paged(page):
+    """A page as a parameter; what it imports of Hugging Face imports torchvision."""
+    marks = [pytest.mark.torchvision] * ("from transformers import" in page.read_text())
+    return pytest.param(page, marks=marks, id=name(page))
+
+
+@pytest.mark.parametrize("page", [paged(page) for page in PAGES if "```python" in page.read_text()])
 def test_every_python_block_runs_and_prints_what_is_shown(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {"__name__": "__main__"}

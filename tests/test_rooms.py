@@ -59,6 +59,7 @@ LAB_FLOORS = {
     "threads": -1,
     "warned": -1,
     "optional": -1,
+    "functions": -1,
     "paced": -1,
     "paper_options": -1,
     "models": 0,

@@ -1,8 +1,10 @@
 import json
+import re
 import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -170,3 +172,23 @@ def test_names_are_taken_in_any_case(tmp_path):
     assert _train(tmp_path / "run", "--quiet", "--model", "MLP", "--scheme", "Base", "--log", "CSV") == 0
     (row,) = Store(tmp_path / "run" / "results.sqlite").rows()
     assert (row["fields"]["model"], row["fields"]["scheme"]) == ("mlp", "base")
+
+
+def test_a_model_and_data_of_ones_own_are_trained(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "commands.md").read_text()
+    for name in ("net", "mydata"):
+        (code,) = re.findall(rf"```python\n# {name}.py\n(.*?)```", page, re.DOTALL)
+        (tmp_path / f"{name}.py").write_text(code)
+    (line,) = re.findall("^orthosparse (train --model net.py:build .*)$", page, re.MULTILINE)
+    words = [*line.split(), "--quiet", "--log", "csv", "--device", "cpu", "--epochs", "5"]
+    assert cli.main(words) == 0
+    assert (
+        "at density 0.2000; row in runs/net-build-mydata-load-erk-eoi-0.2-seed1/results.sqlite"
+        in capsys.readouterr().out
+    )
+    (row,) = Store(next(tmp_path.glob("runs/*/results.sqlite"))).rows()
+    assert row["metrics"]["test_accuracy"] > 0.5
+    assert (row["fields"]["model"], row["fields"]["data"]) == ("net.py:build", "mydata.py:load")
+    assert cli.main([word for word in line.split() if word not in ("--recipe", "resnet32")]) == 2
+    assert "recipe: expected one of cnn1000" in capsys.readouterr().err

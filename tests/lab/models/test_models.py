@@ -106,7 +106,9 @@ def test_timm_networks_take_the_classes_and_the_images_of_the_data(name, generat
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"model: expected one of cnn1000, .*vgg16c or timm:NAME; got 'resnet33'"):
+    with pytest.raises(
+        ValueError, match=r"model: expected one of cnn1000, .*vgg16c, timm:NAME or path.*; got 'resnet33'"
+    ):
         build("resnet33", classes=10, in_shape=CIFAR)
     with pytest.raises(ValueError, match=r"activation: expected one of hardtanh, leaky_relu, .*; got 'swish'"):
         build("mlp", classes=10, in_shape=CIFAR, activation="swish")

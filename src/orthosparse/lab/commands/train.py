@@ -1,5 +1,6 @@
 """`orthosparse train`: one network, one seed, one row."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,6 +48,7 @@ def train(
       orthosparse train --model resnet32 --data cifar10 --root data --density 0.1 --scheme eoi
       orthosparse train --model resnet32 --data cifar10 --root data --density 0.1 --dynamic rigl --resume
       orthosparse train --model timm:resnet18 --recipe resnet50 --data imagenet --root data --devices 8
+      orthosparse train --model net.py:build --data mydata.py:load --recipe resnet32 --epochs 20 --density 0.1
     """
     from orthosparse.lab.experiments import Training
     from orthosparse.lab.sweep.pairs import Pair
@@ -121,4 +123,5 @@ def _tell(row: dict[str, Any], folder: Path, *, json: bool) -> None:
 def _name(run: Any, seed: int) -> str:
     start = "dense" if run.density == 1 else f"{run.distribution}-{run.scheme}-{run.density:g}"
     moving = f"-{run.dynamic}" if run.dynamic else ""
-    return f"{run.model.replace(':', '-')}-{run.data}-{start}{moving}-seed{seed}"
+    model, data = (re.sub("[^a-zA-Z0-9_]+", "-", each.replace(".py:", "-")) for each in (run.model, run.data))
+    return f"{model.strip('-')}-{data.strip('-')}-{start}{moving}-seed{seed}"

@@ -1,8 +1,9 @@
 """The paper's data sets, as tensors on the device where they fit, and the loader that serves them.
 
 A member of `DATA` is a function ``(root, *, validation) -> Dataset`` that reads official files below `root`; `load`
-calls it by name. Splits and normalisation are the paper's, with two departures: validation images are not augmented,
-and CIFAR-100 holds out 10 % like the others unless ``validation=False``.
+calls it by name, and ``path/to/file.py:function`` is data of the user's own, see `from_file`. Splits and normalisation
+are the paper's, with two departures: validation images are not augmented, and CIFAR-100 holds out 10 % like the others
+unless ``validation=False``.
 """
 
 from collections.abc import Callable
@@ -15,9 +16,11 @@ from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisa
 from orthosparse.lab.data.cifar import cifar10, cifar100
 from orthosparse.lab.data.digits import digits
 from orthosparse.lab.data.folders import imagenet, tiny_imagenet
+from orthosparse.lab.data.from_file import from_file
 from orthosparse.lab.data.idx import fashion_mnist, mnist
 from orthosparse.lab.data.loader import Loader
 from orthosparse.lab.data.stacked import StackedLoader
+from orthosparse.lab.functions import is_function
 from orthosparse.registry import lookup
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "Plan",
     "Split",
     "StackedLoader",
+    "from_file",
     "load",
 ]
 
@@ -50,6 +54,7 @@ def load(
     """Return the set `name` from the files below `root`, its tensors on `device`.
 
     Args:
+        name: a member of `DATA`, or ``path/to/file.py:function``, see `from_file`.
         root: the folder that ``orthosparse data NAME --root`` filled; ``digits`` needs none.
         validation: hold out the last 10 % of the training samples, in the order of the files.
 
@@ -62,6 +67,8 @@ def load(
         >>> len(found.train), len(found.validation), len(found.test), found.in_shape
         (1294, 143, 360, (1, 8, 8))
     """
+    if is_function(name):
+        return from_file(name, Path(root or ".").expanduser(), validation=validation).to(device)
     read = lookup(DATA, name, "data")
     if root is None and name != "digits":
         raise ValueError(f"root: expected the folder that holds {name}; got None")

@@ -106,7 +106,10 @@ class Dataset:
     @property
     def in_shape(self) -> tuple[int, int, int]:
         """(channels, height, width) of an image, as `models.build` takes it."""
-        return (self.channels, self.size, self.size)
+        if isinstance(self.train.images, Files):
+            return (self.channels, self.size, self.size)
+        channels, height, width = self.train.images.shape[1:]
+        return (channels, height, width)
 
     @property
     def normalisation(self) -> Normalisation:

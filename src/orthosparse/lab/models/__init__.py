@@ -1,7 +1,7 @@
 """The networks of the paper, dense: plain modules that know nothing of masks and return logits.
 
 A member of `MODELS` is a function ``(*, classes, in_shape, activation, **own) -> nn.Module``. `build` calls it by name;
-``timm:NAME`` is any network of timm.
+``timm:NAME`` is any network of timm, ``path/to/file.py:function`` what that function returns.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,12 @@ from functools import partial
 import torch
 from torch import nn
 
+from orthosparse.lab.functions import is_function
 from orthosparse.lab.models._activations import ACTIVATIONS
 from orthosparse.lab.models._shapes import at_least, check_fits
 from orthosparse.lab.models.cnn1000 import cnn1000
 from orthosparse.lab.models.dense import DENSE_INITS, dense_init
+from orthosparse.lab.models.from_file import from_file
 from orthosparse.lab.models.from_timm import deit3_small, efficientnet_b0, from_timm, resnet50
 from orthosparse.lab.models.mlp import mlp, mlp1000
 from orthosparse.lab.models.resnet import resnet32, resnet56, resnet110
@@ -79,6 +81,9 @@ def build(
 def _member(name: str) -> Callable[..., nn.Module]:
     if isinstance(name, str) and name.startswith("timm:"):
         return partial(from_timm, name.removeprefix("timm:"))
+    if isinstance(name, str) and is_function(name):
+        return partial(from_file, name)
     if name not in MODELS:
-        raise ValueError(f"model: expected one of {', '.join(sorted(MODELS))} or timm:NAME; got {name!r}")
+        known = f"{', '.join(sorted(MODELS))}, timm:NAME or path/to/file.py:function"
+        raise ValueError(f"model: expected one of {known}; got {name!r}")
     return MODELS[name]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from orthosparse.lab.functions import is_function
 from orthosparse.lab.names import check_name, names_of
 from orthosparse.lab.training.recipe import RECIPES, Recipe
 from orthosparse.registry import lookup
@@ -29,8 +30,10 @@ class Run:
     At density 1 the dense network is trained; the fields of the sparse start are not read then.
     """
 
-    model: str = field(metadata={"help": "A model of the paper (mlp, resnet32, ...) or timm:NAME.", "names": "model"})
-    data: str = field(metadata={"help": "A data set: digits, mnist, cifar10, ...", "names": "data"})
+    model: str = field(
+        metadata={"help": "A model of the paper (mlp, ...), timm:NAME or file.py:function.", "names": "model"}
+    )
+    data: str = field(metadata={"help": "A data set (digits, mnist, ...) or file.py:function.", "names": "data"})
     recipe: Recipe
     activation: str | None = field(
         default=None, metadata={"help": "relu, tanh, ...; by default the model's own.", "names": "activation"}
@@ -88,12 +91,13 @@ class Run:
 
 
 def _check_names(run: Run) -> None:
-    if not run.model.startswith("timm:") and run.model not in names_of("model"):
-        raise ValueError(
-            f"model: expected one of {', '.join(sorted(names_of('model')))} or timm:NAME; got {run.model!r}"
-        )
+    if not (run.model.startswith("timm:") or is_function(run.model) or run.model in names_of("model")):
+        known = f"{', '.join(sorted(names_of('model')))}, timm:NAME or path/to/file.py:function"
+        raise ValueError(f"model: expected one of {known}; got {run.model!r}")
     given = {"activation": run.activation, "dynamic": run.dynamic, "dense_init": run.recipe.dense_init}
-    for option, name in (given | {each: getattr(run, each) for each in ("data", "distribution", "scheme")}).items():
+    if not is_function(run.data):
+        given["data"] = run.data
+    for option, name in (given | {each: getattr(run, each) for each in ("distribution", "scheme")}).items():
         if name is not None:
             check_name(option, name)
 
@@ -105,9 +109,9 @@ def recipe_for(model: str, what: str = "model") -> Recipe:
         what: the argument's name, for the message.
 
     Raises:
-        ValueError: an unknown model, or one of timm, for which the paper has none.
+        ValueError: an unknown model, or one of timm or of a file, for which the paper has none.
     """
-    if model.startswith("timm:"):
+    if model.startswith("timm:") or is_function(model):
         raise ValueError(f"recipe: expected one of {', '.join(sorted(RECIPES))}, as the paper has none for {model}")
     return lookup(RECIPES, model, what)
 

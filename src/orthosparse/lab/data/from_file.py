@@ -1,0 +1,80 @@
+"""Data of the user's own: what a function in a file returns."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orthosparse.lab.data._splits import Dataset, Normalisation, Split, hold_out
+from orthosparse.lab.functions import load_function, taken
+
+_PARTS = ("train", "test", "validation")
+
+
+def from_file(name: str, root: Path, *, validation: bool) -> Dataset:
+    """Return the set that the function ``path/to/file.py:function`` loads.
+
+    The function returns a mapping: ``train`` and ``test``, and if it likes ``validation``, each a pair (images, labels)
+    of tensors or arrays. Images are ``[samples, channels, height, width]``, as many sides in every part: uint8, which
+    is normalised with the mean and deviation of each channel in ``train``, or floating-point, which is taken as it is.
+    Labels are whole numbers from 0, one for each image. The function may take `root`, the folder of the data.
+
+    Args:
+        validation: hold out the last 10 % of ``train`` where the function returns no ``validation``.
+
+    Raises:
+        FileNotFoundError: no such file.
+        TypeError: the function returns something else than a mapping of pairs.
+        ValueError: no such function, or images and labels that do not fit together.
+    """
+    load = load_function(name, "data")
+    found = load(**taken(load, root=root))
+    if not isinstance(found, Mapping) or not {"train", "test"} <= set(found) <= set(_PARTS):
+        came = sorted(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
+        raise TypeError(f"data: expected {name} to return a mapping with train and test; got {came}")
+    pairs = {part: _pair(found[part], part) for part in _PARTS if found.get(part) is not None}
+    _check_alike(pairs)
+    normalisation = _normalisation(pairs["train"][0])
+    splits = {part: Split(*pair, normalisation) for part, pair in pairs.items()}
+    train, held = (
+        (splits["train"], splits["validation"]) if "validation" in splits else hold_out(splits["train"], validation)
+    )
+    channels, side = pairs["train"][0].shape[1:3]
+    classes = 1 + max(int(labels.max()) for _, labels in pairs.values())
+    return Dataset(name, train, held, splits["test"], classes=classes, channels=channels, size=side)
+
+
+def _pair(given: Any, part: str) -> tuple[Tensor, Tensor]:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise TypeError(f"data: expected {part} to be a pair (images, labels); got {type(given).__name__}")
+    images, labels = (torch.as_tensor(each) for each in given)
+    if images.dim() != 4 or not images.numel():
+        raise ValueError(
+            f"data: expected {part} images of shape [samples, channels, height, width]; got {tuple(images.shape)}"
+        )
+    if images.dtype != torch.uint8 and not images.is_floating_point():
+        raise ValueError(f"data: expected {part} images of uint8 or floating-point numbers; got {images.dtype}")
+    if labels.shape != images.shape[:1] or labels.is_floating_point() or int(labels.min()) < 0:
+        raise ValueError(
+            f"data: expected {len(images)} whole numbers from 0 as {part} labels; "
+            f"got {labels.dtype} of shape {tuple(labels.shape)}"
+        )
+    return images if images.dtype == torch.uint8 else images.float(), labels.long()
+
+
+def _check_alike(pairs: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+    kinds = {part: (images.dtype, tuple(images.shape[1:])) for part, (images, _) in pairs.items()}
+    for part, kind in kinds.items():
+        if kind != kinds["train"]:
+            raise ValueError(f"data: expected images of {part} like those of train, {kinds['train']}; got {kind}")
+
+
+def _normalisation(images: Tensor) -> Normalisation:
+    if images.dtype != torch.uint8:
+        return Normalisation((0.0,) * images.shape[1], (1.0,) * images.shape[1], unit=1.0)
+    scaled = [images[:, channel].double() / 255 for channel in range(images.shape[1])]
+    return Normalisation(
+        tuple(float(each.mean()) for each in scaled), tuple(float(each.std()) or 1.0 for each in scaled)
+    )

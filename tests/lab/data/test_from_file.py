@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+import torch
+
+from orthosparse.lab.data import Loader, load
+
+HEAD = "import numpy as np\nimport torch\ng = torch.Generator().manual_seed(0)\n"
+BYTES = (
+    "def load():\n"
+    "    pixels = torch.randint(256, (46, 2, 3, 5), generator=g, dtype=torch.uint8)\n"
+    "    labels = torch.arange(46) % 4\n"
+    "    return {'train': (pixels[:40], labels[:40]), 'test': (pixels[40:], labels[40:])}\n"
+)
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    def loaded(body, **options):
+        (tmp_path / "mine.py").write_text(HEAD + body)
+        return load(f"{tmp_path}/mine.py:load", tmp_path, **options)
+
+    return loaded
+
+
+def test_bytes_are_normalised_with_the_moments_of_the_training_images(loaded):
+    data = loaded(BYTES)
+    assert (len(data.train), len(data.validation), len(data.test)) == (36, 4, 6)
+    assert (data.in_shape, data.classes) == ((2, 3, 5), 4)
+    everything = loaded(BYTES, validation=False)
+    images, _ = next(Loader(everything.train, batch=40).epoch(0))
+    torch.testing.assert_close(images.mean((0, 2, 3)), torch.zeros(2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(images.std((0, 2, 3)), torch.ones(2), atol=1e-3, rtol=0)
+
+
+def test_floats_and_arrays_are_taken_as_they_are(loaded):
+    data = loaded(
+        "def load(root):\n"
+        "    assert root.is_dir()\n"
+        "    part = (np.linspace(0, 3, 24).reshape(2, 3, 2, 2), np.array([0, 6]))\n"
+        "    return {'train': part, 'test': part, 'validation': part}\n"
+    )
+    assert data.classes == 7
+    for split in (data.train, data.validation, data.test):
+        images, labels = next(Loader(split, batch=2, train=False).epoch(0))
+        torch.testing.assert_close(images, torch.tensor(np.linspace(0, 3, 24)).view(2, 3, 2, 2).float(), rtol=0, atol=0)
+        assert labels.tolist() == [0, 6]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("3", "data: expected .* to return a mapping with train and test; got int"),
+        ("{'train': (x, y)}", r"data: expected .* with train and test; got \['train'\]"),
+        ("{'train': (x, y), 'test': x}", r"data: expected test to be a pair \(images, labels\); got Tensor"),
+        ("{'train': (x[0], y), 'test': (x, y)}", r"data: expected train images of shape .*; got \(1, 2, 2\)"),
+        ("{'train': (x.long(), y), 'test': (x, y)}", "data: expected train images of uint8 or .*; got torch.int64"),
+        ("{'train': (x, y[1:]), 'test': (x, y)}", "data: expected 4 whole numbers from 0 as train labels"),
+        ("{'train': (x, y - 1), 'test': (x, y)}", "data: expected 4 whole numbers from 0 as train labels"),
+        ("{'train': (x, y), 'test': (x[..., :1], y)}", "data: expected images of test like those of train"),
+    ],
+)
+def test_what_does_not_fit_together_is_said(loaded, returned, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        loaded(f"def load():\n    x, y = torch.ones(4, 1, 2, 2), torch.arange(4)\n    return {returned}\n")
