@@ -150,7 +150,7 @@ def test_a_pruned_model_trains_inside_its_masks():
         ({"rewind": {}}, ValueError, "rewind: expected a state dict of this model; '0.bias' has shape None there"),
         ({"rewind": "start.pt"}, TypeError, "state: expected a state dict"),
         ({"optimizer": "adam"}, TypeError, "optimizer: expected"),
-        ({"colour": "red"}, TypeError, "colour"),
+        ({"colour": "red"}, ValueError, "got 'colour'"),
     ],
     ids=str,
 )

@@ -38,6 +38,7 @@ FLOORS = {
     "init": 2,
     "masking": 2,
     "floors": 2,
+    "members": 2,
     "distributions": 3,
     "schemes": 3,
     "dynamic": 3,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from orthosparse import masking
-from orthosparse.checks import check_density, check_model, check_parameter
+from orthosparse.checks import check_at_least, check_density, check_model, check_parameter
 from orthosparse.choices import DistributionName, FloorName, SchemeName, StructureName
 from orthosparse.counts import FLOORS, count_of
 from orthosparse.distributed import (
@@ -25,25 +25,24 @@ from orthosparse.floors import floor_notes, meet_floors
 from orthosparse.layers import Layer, Split, find_layers, left_dense, summarize, unwrapped
 from orthosparse.mappings import Masks, ScoredMasks
 from orthosparse.masks import counts_of, overlap
+from orthosparse.members import Member, member_of, route
 from orthosparse.parametrized import leaf
+from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
-from orthosparse.report import Report, row_of, structure_note
+from orthosparse.report import Report, Row, row_of, structure_note
 from orthosparse.schemes import SCHEME_FLOORS, SCHEMES
 from orthosparse.selection import Selector
 from orthosparse.sharding import full_tensor
 from orthosparse.structures import ENTRIES
-
-# What every member of a family is handed; what else it takes is an option of its own.
-_FAMILY = {"model", "density", "masks", "layers", "batch", "loss", "gain", "bias_std", "generator", "floor", "consume"}
 
 
 def sparsify(
     model: nn.Module,
     density: float,
     *,
-    distribution: DistributionName | str = "erk",
-    scheme: SchemeName | str = "eoi",
+    distribution: DistributionName | str | Callable[..., Masks] = "erk",
+    scheme: SchemeName | str | Callable[..., Masks] = "eoi",
     batch: Any = None,
     loss: Callable[..., torch.Tensor] | None = None,
     include: Sequence[Selector] | Selector | None = None,
@@ -55,6 +54,7 @@ def sparsify(
     floor: FloorName | str = "raise",
     generator: torch.Generator | None = None,
     group: Group = None,
+    progress: Progress = False,
     **options: Any,
 ) -> Report:
     """Give `model` masks of exactly ``density * weights`` ones (the nearest integer, halves up), and weights on them.
@@ -67,8 +67,11 @@ def sparsify(
     were seeded with. What is raised on one of them is raised on all.
 
     Args:
-        distribution: how many weights each layer may keep, a name in DISTRIBUTIONS.
-        scheme: which ones and with what values, a name in SCHEMES.
+        distribution: how many weights each layer may keep: a name in DISTRIBUTIONS, or a function of yours that is
+            called as those are (`orthosparse.distributions`).
+        scheme: which ones and with what values: a name in SCHEMES, or a function of yours that is called as those are
+            (`orthosparse.schemes`); its attribute ``floor``, if it has one, is called as ``floor(layer, **options)``
+            and says how many entries a layer needs.
         batch: ``(x, y)``, or an iterable of such, for the distributions that look at data.
         loss: ``(output, y) -> scalar``; cross-entropy by default.
         include: only these layers (see `find_layers`, also for `exclude`, `split` and `structure`).
@@ -78,6 +81,8 @@ def sparsify(
             the other layers, ``minimal`` adds them to the total, ``partial`` keeps the count and makes a partial
             isometry, ``error`` refuses.
         group: the ranks that hold this model, by default all. Each stage of a pipeline has a group of its own.
+        progress: True writes a line on stderr, rewritten as the work goes on (`ai`, `synflow`, `snip_iterative`); a
+            function is called as ``progress(what, done, total)``.
         options: go to the distribution or the scheme that takes an argument of that name
             (``compat="paper-code"``, ``depthwise="shift"``, ``center_density=0.3``). ``align="mask"`` of the scheme
             ``eoi`` has an effect with distributions that score weights: random places are nothing to align to.
@@ -94,53 +99,52 @@ def sparsify(
     """
     check_group(group)
     with raised_on_every_rank(group):
-        density, model = check_density(density), unwrapped(check_model(model))
-        distribute, fill = lookup(DISTRIBUTIONS, distribution, "distribution"), lookup(SCHEMES, scheme, "scheme")
+        model = unwrapped(check_model(model))
+        report = reporter(progress)
+        distribute, fill = member_of(DISTRIBUTIONS, distribution, "distribution"), member_of(SCHEMES, scheme, "scheme")
+        scored_by, filled_by = route(options, [distribute, fill], inspect.signature(sparsify).parameters)
         lookup(FLOORS, floor, "floor")
-        own = _route(options, {f"distribution {distribution!r}": distribute, f"scheme {scheme!r}": fill})
+        density = check_density(density)
         layers = _layers(model, include=include, exclude=exclude, split=split, structure=structure)
         drawn = draw_seed(generator)
     check_same_model(model, layers, group)
     seed = broadcast_seed(drawn, group)
     data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
     with raised_on_every_rank(group):
-        given = distribute(model, density, layers=layers, **data, **own[0])
+        given = distribute(model, density, layers=layers, progress=report, **data, **scored_by)
     given = broadcast_masks(given, group)
-    if not isinstance(given, ScoredMasks):
-        own[1].pop("align", None)  # random places are nothing to align to
-    least: Callable[..., int] = SCHEME_FLOORS.get(scheme, _no_floor)
-    floors = {name: least(layer, **own[1]) for name, layer in layers.items()}
+    if not (isinstance(given, ScoredMasks) or distribute.is_own):
+        filled_by.pop("align", None)  # random places are nothing to align to
+    floors = {name: _floor(fill, layer, filled_by) for name, layer in layers.items()}
     masks = dict(meet_floors(given, floors, floor, seed, layers))
     asked, scored = counts_of(given), given if isinstance(given, ScoredMasks) else None
     del given  # each mask can be freed as soon as its layer has another one
     with _unchanged_on_error(model, layers):
         values: dict[str, Any] = {"gain": gain, "bias_std": bias_std, "generator": derive(seed, "scheme")}
-        if "consume" in inspect.signature(fill).parameters:
-            values["consume"] = True
-        masks = fill(model, masks, layers=layers, **values, **own[1])
-        masking.attach(model, masks, layers=layers, filled=True)
+        masks = fill(model, masks, layers=layers, consume=True, progress=report, **values, **filled_by)
+        masking.attach(model, masks, layers=layers, filled=not fill.is_own)
         masking.synchronize(model, group)
         notes = floor_notes(asked, counts_of(masks), floors)
-        shared: Mapping[str, float] = overlap(scored, masks) if scored else {}
+        shared = overlap(scored, masks) if scored else dict.fromkeys(masks)
         rows = [
-            row_of(
-                layer,
-                full_tensor(layer.parameter()),  # zero off the mask
-                masks[name],
-                asked=asked[name],
-                overlap=shared.get(name),
-                gain=gain,
-                note="; ".join(filter(None, [notes[name], structure_note(layer, structure)])),
-            )
+            _row(layer, masks[name], structure, notes[name], asked=asked[name], overlap=shared[name], gain=gain)
             for name, layer in layers.items()
         ]
     total = sum(asked.values()) if structure == ENTRIES else count_of(density, sum(row.numel for row in rows))
-    return Report(tuple(rows), total, distribution, scheme, gain, seed, left_dense(model, layers), structure)
+    names = distribute.name, fill.name
+    return Report(tuple(rows), total, *names, gain, seed, left_dense(model, layers), structure)
 
 
-def _no_floor(layer: Layer, **own: Any) -> int:
-    del layer, own  # any number of entries will do
-    return 0
+def _row(layer: Layer, mask: torch.Tensor, structure: str, note: str, **facts: Any) -> Row:
+    weight = full_tensor(layer.parameter())  # zero off the mask
+    note = "; ".join(filter(None, [note, structure_note(layer, structure)]))
+    return row_of(layer, weight, mask, note=note, **facts)
+
+
+def _floor(scheme: Member, layer: Layer, options: Mapping[str, Any]) -> int:
+    """Return the fewest entries that a scheme needs in a layer; one of the user's may say so as its ``floor``."""
+    least = getattr(scheme.function, "floor", None) if scheme.is_own else SCHEME_FLOORS.get(scheme.name)
+    return 0 if least is None else check_at_least(least(layer, **options), 0, f"scheme: the floor of {layer.name!r}")
 
 
 def _layers(model: nn.Module, **which: Any) -> dict[str, Layer]:
@@ -155,18 +159,6 @@ def _layers(model: nn.Module, **which: Any) -> dict[str, Layer]:
     for name, layer in layers.items():
         check_parameter(name, layer.parameter())
     return layers
-
-
-def _route(options: Mapping[str, Any], members: Mapping[str, Callable[..., Masks]]) -> list[dict[str, Any]]:
-    """Hand each option to the members that take an argument of that name."""
-    taken = {what: set(inspect.signature(member).parameters) - _FAMILY for what, member in members.items()}
-    for option in options:
-        if not any(option in names for names in taken.values()):
-            known = "; ".join(f"{what} takes {', '.join(sorted(names)) or 'none'}" for what, names in taken.items())
-            raise ValueError(
-                f"options: expected one that the distribution or the scheme takes; got {option!r} ({known})"
-            )
-    return [{name: value for name, value in options.items() if name in names} for names in taken.values()]
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Pruning: smaller masks on a model whose weights keep their values, once or step by step."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, find_layers, left_dense, unwrapped
 from orthosparse.mappings import Masks, ScoredMasks
 from orthosparse.masks import counts_of, density_of, top_k
+from orthosparse.members import member_of, route
+from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.registry import lookup
 from orthosparse.report import Report, row_of
 from orthosparse.selection import Selector
 from orthosparse.sharding import full_tensor
@@ -28,7 +30,7 @@ def prune(
     model: nn.Module,
     density: float,
     *,
-    distribution: DistributionName | str = "magnitude",
+    distribution: DistributionName | str | Callable[..., Masks] = "magnitude",
     batch: Any = None,
     loss: Callable[..., Tensor] | None = None,
     include: Sequence[Selector] | Selector | None = None,
@@ -36,6 +38,7 @@ def prune(
     rewind: Mapping[str, Tensor] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     generator: torch.Generator | None = None,
+    progress: Progress = False,
     **options: Any,
 ) -> Report:
     """Keep exactly ``density * weights`` of a model's weights, those of largest score, at the values that they have.
@@ -45,13 +48,14 @@ def prune(
 
     Args:
         density: of all weights of the layers, whether they are active now or not.
-        distribution: what scores the weights, a name in DISTRIBUTIONS: ``magnitude``, ``snip``, ``grasp``, ``synflow``,
-            ``snip_iterative``.
+        distribution: what scores the weights: ``magnitude``, ``snip``, ``grasp``, ``synflow``, ``snip_iterative``, or a
+            function of yours that is called as those are and returns `ScoredMasks`.
         batch: ``(x, y)``, or an iterable of such, for the distributions that look at data; `loss` as in `sparsify`.
         include: only these layers (see `find_layers`, also for `exclude`); of a model without masks.
         rewind: a state dict of the model, as it was earlier: the weights that stay go back to the values in it, and so
             does everything else. Masks in it are not looked at.
         optimizer: one that has trained the model; it forgets what it holds of the weights that leave.
+        progress: as in `sparsify`.
         options: go to the distribution.
 
     Raises:
@@ -65,7 +69,8 @@ def prune(
         [600, 240, 60]
     """
     density, model = check_density(density), unwrapped(check_model(model))
-    score = lookup(DISTRIBUTIONS, distribution, "distribution")
+    score, report = member_of(DISTRIBUTIONS, distribution, "distribution"), reporter(progress)
+    (own,) = route(options, [score], inspect.signature(prune).parameters)
     check_optimizer(optimizer)
     old = masking.masks_of(model)
     _check_falling(old, density)
@@ -73,9 +78,9 @@ def prune(
     state = None if rewind is None else _plain_state(model, rewind)
     seed = broadcast_seed(draw_seed(generator))
     data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
-    chosen = score(model, density, layers=layers, **data, **options)
+    chosen = score(model, density, layers=layers, progress=report, **data, **own)
     if not isinstance(chosen, ScoredMasks):
-        raise ValueError(f"distribution: expected one that scores weights; {distribution!r} draws them at random")
+        raise ValueError(f"distribution: expected one that scores weights; {score.name!r} draws them at random")
     masks = broadcast_masks(_inside(chosen, old, density) if old else chosen)
     if old:
         masking.replace_masks(model, masks, optimizer=optimizer)
@@ -89,7 +94,7 @@ def prune(
         for name, layer in layers.items()
     ]
     left = left_dense(model, layers)
-    return Report(tuple(rows), sum(asked.values()), distribution, KEPT, 1.0, seed, left)
+    return Report(tuple(rows), sum(asked.values()), score.name, KEPT, 1.0, seed, left)
 
 
 def _layers(

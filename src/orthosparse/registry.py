@@ -1,6 +1,7 @@
 """Look a name up in a table, or say which names there are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import TypeVar
 
 Entry = TypeVar("Entry")
@@ -21,8 +22,19 @@ def lookup(table: Mapping[str, Entry], name: str, what: str) -> Entry:
         >>> lookup({"erk": 1, "uniform": 2}, "ekr", "distribution")
         Traceback (most recent call last):
         ...
-        ValueError: distribution: expected one of erk, uniform; got 'ekr'
+        ValueError: distribution: expected one of erk, uniform; got 'ekr'; did you mean 'erk'?
     """
     if not isinstance(name, str) or name not in table:
-        raise ValueError(f"{what}: expected one of {', '.join(sorted(table))}; got {name!r}")
+        raise ValueError(f"{what}: expected one of {', '.join(sorted(table))}; got {name!r}{did_you_mean(name, table)}")
     return table[name]
+
+
+def did_you_mean(name: object, names: Iterable[str]) -> str:
+    """Return the end of a message that names what is spelt nearly like `name`, if anything is.
+
+    Example:
+        >>> did_you_mean("excludes", ["include", "exclude"]), did_you_mean("x", ["include"])
+        ("; did you mean 'exclude'?", '')
+    """
+    close = get_close_matches(name.lower(), names, n=1) if isinstance(name, str) else []
+    return f"; did you mean {close[0]!r}?" if close else ""
