@@ -30,6 +30,7 @@ FLOORS = {
     "tables": 0,
     "operators": 0,
     "modules": 1,
+    "densities": 1,
     "layers": 1,
     "masks": 1,
     "givens": 1,

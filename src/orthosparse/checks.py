@@ -16,7 +16,7 @@ FILLABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MATRIX, KERNEL = (2,), (3, 4, 5)  # how many sides
 
 
-def check_density(density: float, name: str = "density") -> float:
+def check_density(density: object, name: str = "density") -> float:
     """Return `density` as a float.
 
     Raises:
@@ -32,7 +32,8 @@ def check_density(density: float, name: str = "density") -> float:
         ValueError: density: expected a number in [0, 1]; got 1.5
     """
     _check_real(name, density, "a number in [0, 1]")
-    if not 0 <= density <= 1:  # false for NaN too
+    assert isinstance(density, Real)
+    if not 0 <= float(density) <= 1:  # false for NaN too
         raise ValueError(f"{name}: expected a number in [0, 1]; got {density!r}")
     return float(density)
 

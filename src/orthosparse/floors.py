@@ -16,11 +16,16 @@ from orthosparse.structures import largest_fitting
 _log = logging.getLogger(__name__)
 
 
-def meet_floors(masks: Masks, floors: Counts, floor: str, seed: int, layers: Mapping[str, Layer]) -> Masks:
+def meet_floors(
+    masks: Masks, floors: Counts, floor: str, seed: int, layers: Mapping[str, Layer], *, fixed: bool = False
+) -> Masks:
     """Return masks that have at least as many entries as `floors`, by the policy `floor` (a name in `counts.FLOORS`).
 
     Units (entries or blocks) are added and removed by their scores where masks have some, else at random, from a
     generator that depends on `seed` and the layer's name.
+
+    Args:
+        fixed: the user gave the density of every layer: none gives entries to another.
 
     Raises:
         ValueError: the policy is to refuse, or all entries together are fewer than the floors; the message names the
@@ -30,6 +35,8 @@ def meet_floors(masks: Masks, floors: Counts, floor: str, seed: int, layers: Map
     below = [name for name, count in counts.items() if count < floors[name]]
     if not below or floor == "partial":
         return masks
+    if fixed and floor != "minimal":
+        raise ValueError(_too_few(below, counts, floors, layers))
     numel, least = sum(mask.numel() for mask in masks.values()), sum(floors.values())
     policy = " with floor='raise'" if floor == "error" else ""
     remedy = (
@@ -45,7 +52,7 @@ def meet_floors(masks: Masks, floors: Counts, floor: str, seed: int, layers: Map
         )
     if floor == "raise":
         raised = _raised(counts, floors, layers)
-        _log.warning("below their floors, raised at the cost of the other layers: %s", ", ".join(below))
+        _log.warning("orthosparse: below their floors, raised at the cost of the other layers: %s", ", ".join(below))
     else:
         raised = {name: max(count, floors[name]) for name, count in counts.items()}
     scores = masks.scores if isinstance(masks, ScoredMasks) else {}
@@ -59,6 +66,18 @@ def meet_floors(masks: Masks, floors: Counts, floor: str, seed: int, layers: Map
         return resize(mask, raised[name], **own).to(mask.device)
 
     return {name: moved(name, mask) for name, mask in masks.items()}
+
+
+def _too_few(below: list[str], counts: Counts, floors: Counts, layers: Mapping[str, Layer]) -> str:
+    """Say which densities, given by layer, are too small, and what they would have to be."""
+    needed = [
+        f"{least_density(floors[name], layers[name].numel)} for {name!r} ({counts[name]} entries of {floors[name]})"
+        for name in below
+    ]
+    return (
+        f"density: expected at least {', '.join(needed)}: densities given by layer take no entries from other layers; "
+        "floor='minimal' adds what is missing, floor='partial' makes partial isometries"
+    )
 
 
 def _raised(counts: Counts, floors: Counts, layers: Mapping[str, Layer]) -> Counts:

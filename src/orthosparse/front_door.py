@@ -12,6 +12,7 @@ from orthosparse import masking
 from orthosparse.checks import check_at_least, check_density, check_model, check_parameter
 from orthosparse.choices import DistributionName, FloorName, SchemeName, StructureName
 from orthosparse.counts import FLOORS, count_of
+from orthosparse.densities import densities_by_layer
 from orthosparse.distributed import (
     Group,
     broadcast_masks,
@@ -23,9 +24,9 @@ from orthosparse.distributed import (
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.floors import floor_notes, meet_floors
 from orthosparse.layers import Layer, Split, find_layers, left_dense, summarize, unwrapped
-from orthosparse.mappings import Masks, ScoredMasks
+from orthosparse.mappings import Density, Masks, ScoredMasks
 from orthosparse.masks import counts_of, overlap
-from orthosparse.members import Member, member_of, route
+from orthosparse.members import Member, label, member_of, route
 from orthosparse.parametrized import leaf
 from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import derive, draw_seed
@@ -39,7 +40,7 @@ from orthosparse.structures import ENTRIES
 
 def sparsify(
     model: nn.Module,
-    density: float,
+    density: Density,
     *,
     distribution: DistributionName | str | Callable[..., Masks] = "erk",
     scheme: SchemeName | str | Callable[..., Masks] = "eoi",
@@ -67,6 +68,9 @@ def sparsify(
     were seeded with. What is raised on one of them is raised on all.
 
     Args:
+        density: of all layers together; or of each layer, by names and globs: ``{"blocks.*": 0.1, "head": 1.0}``. Then
+            the last match wins, layers without a match stay as they are, dense, no floor moves entries from layer to
+            layer, and a distribution says which weights a layer keeps, if it scores them, but not how many.
         distribution: how many weights each layer may keep: a name in DISTRIBUTIONS, or a function of yours that is
             called as those are (`orthosparse.distributions`).
         scheme: which ones and with what values: a name in SCHEMES, or a function of yours that is called as those are
@@ -99,13 +103,11 @@ def sparsify(
     """
     check_group(group)
     with raised_on_every_rank(group):
-        model = unwrapped(check_model(model))
-        report = reporter(progress)
+        model, report = unwrapped(check_model(model)), reporter(progress)
         distribute, fill = member_of(DISTRIBUTIONS, distribution, "distribution"), member_of(SCHEMES, scheme, "scheme")
         scored_by, filled_by = route(options, [distribute, fill], inspect.signature(sparsify).parameters)
         lookup(FLOORS, floor, "floor")
-        density = check_density(density)
-        layers = _layers(model, include=include, exclude=exclude, split=split, structure=structure)
+        layers = _layers(model, density, include=include, exclude=exclude, split=split, structure=structure)
         drawn = draw_seed(generator)
     check_same_model(model, layers, group)
     seed = broadcast_seed(drawn, group)
@@ -116,7 +118,7 @@ def sparsify(
     if not (isinstance(given, ScoredMasks) or distribute.is_own):
         filled_by.pop("align", None)  # random places are nothing to align to
     floors = {name: _floor(fill, layer, filled_by) for name, layer in layers.items()}
-    masks = dict(meet_floors(given, floors, floor, seed, layers))
+    masks = dict(meet_floors(given, floors, floor, seed, layers, fixed=isinstance(density, Mapping)))
     asked, scored = counts_of(given), given if isinstance(given, ScoredMasks) else None
     del given  # each mask can be freed as soon as its layer has another one
     with _unchanged_on_error(model, layers):
@@ -130,9 +132,17 @@ def sparsify(
             _row(layer, masks[name], structure, notes[name], asked=asked[name], overlap=shared[name], gain=gain)
             for name, layer in layers.items()
         ]
-    total = sum(asked.values()) if structure == ENTRIES else count_of(density, sum(row.numel for row in rows))
-    names = distribute.name, fill.name
+    total = sum(asked.values()) if structure == ENTRIES else _entries(density, layers)
+    names = label(distribute, density, scored is not None), fill.name
     return Report(tuple(rows), total, *names, gain, seed, left_dense(model, layers), structure)
+
+
+def _entries(density: Density, layers: Mapping[str, Layer]) -> int:
+    """Return how many entries a density asks for, before they are rounded to whole blocks."""
+    if isinstance(density, Mapping):
+        own = densities_by_layer(density, layers)
+        return sum(count_of(own[name], layer.numel) for name, layer in layers.items())
+    return count_of(density, sum(layer.numel for layer in layers.values()))
 
 
 def _row(layer: Layer, mask: torch.Tensor, structure: str, note: str, **facts: Any) -> Row:
@@ -147,7 +157,9 @@ def _floor(scheme: Member, layer: Layer, options: Mapping[str, Any]) -> int:
     return 0 if least is None else check_at_least(least(layer, **options), 0, f"scheme: the floor of {layer.name!r}")
 
 
-def _layers(model: nn.Module, **which: Any) -> dict[str, Layer]:
+def _layers(model: nn.Module, density: Density, **which: Any) -> dict[str, Layer]:
+    if not isinstance(density, Mapping):
+        check_density(density)
     if masking.is_sparsified(model):
         raise ValueError(
             "model: expected one without masks; this one is sparsified already: use replace_masks, or bake it"
@@ -156,6 +168,8 @@ def _layers(model: nn.Module, **which: Any) -> dict[str, Layer]:
     if not layers:
         left = summarize(left_dense(model, {})) or "it has no matrices"
         raise ValueError(f"model: expected at least one layer to sparsify; found none (left dense: {left})")
+    if isinstance(density, Mapping):
+        layers = {name: layers[name] for name in densities_by_layer(density, layers)}
     for name, layer in layers.items():
         check_parameter(name, layer.parameter())
     return layers

@@ -9,7 +9,7 @@ import torch
 
 from orthosparse.checks import describe
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks, ScoredMasks
+from orthosparse.mappings import Density, Masks, ScoredMasks
 from orthosparse.registry import did_you_mean, lookup
 from orthosparse.structures import grid_of, tiled
 
@@ -72,6 +72,13 @@ def member_of(table: Mapping[str, Callable[..., Masks]], given: Any, family: str
             f"{family}: expected a function that takes {handed} by keyword; {member.name} lacks {', '.join(lacking)}"
         )
     return member
+
+
+def label(distribution: Member, density: Density, scored: bool) -> str:
+    """Return what a report says of the distribution: one that draws has no say in densities given by layer."""
+    if not isinstance(density, Mapping):
+        return distribution.name
+    return f"{distribution.name} at given densities" if scored else "given densities"
 
 
 def route(options: Mapping[str, Any], members: Iterable[Member], arguments: Iterable[str]) -> list[dict[str, Any]]:

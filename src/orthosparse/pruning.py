@@ -11,12 +11,13 @@ from orthosparse import masking
 from orthosparse.checks import check_density, check_model, check_optimizer, check_parameter, check_state
 from orthosparse.choices import DistributionName
 from orthosparse.counts import count_of
+from orthosparse.densities import densities_by_layer
 from orthosparse.distributed import broadcast_masks, broadcast_seed
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, find_layers, left_dense, unwrapped
-from orthosparse.mappings import Masks, ScoredMasks
+from orthosparse.mappings import Density, Masks, ScoredMasks
 from orthosparse.masks import counts_of, density_of, top_k
-from orthosparse.members import member_of, route
+from orthosparse.members import label, member_of, route
 from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.report import Report, row_of
@@ -28,7 +29,7 @@ KEPT = "values kept"  # what stands for the scheme in the report
 
 def prune(
     model: nn.Module,
-    density: float,
+    density: Density,
     *,
     distribution: DistributionName | str | Callable[..., Masks] = "magnitude",
     batch: Any = None,
@@ -47,7 +48,8 @@ def prune(
     ones, so that calls at falling densities, with training between them, prune step by step.
 
     Args:
-        density: of all weights of the layers, whether they are active now or not.
+        density: of all weights of the layers, whether they are active now or not; or of each layer, by names and globs
+            as in `sparsify`. Layers without a match stay as they are.
         distribution: what scores the weights: ``magnitude``, ``snip``, ``grasp``, ``synflow``, ``snip_iterative``, or a
             function of yours that is called as those are and returns `ScoredMasks`.
         batch: ``(x, y)``, or an iterable of such, for the distributions that look at data; `loss` as in `sparsify`.
@@ -68,13 +70,14 @@ def prune(
         >>> [prune(model, density).got for density in (0.5, 0.2, 0.05)]
         [600, 240, 60]
     """
-    density, model = check_density(density), unwrapped(check_model(model))
+    model = unwrapped(check_model(model))
     score, report = member_of(DISTRIBUTIONS, distribution, "distribution"), reporter(progress)
     (own,) = route(options, [score], inspect.signature(prune).parameters)
     check_optimizer(optimizer)
     old = masking.masks_of(model)
+    layers = _layers(model, old, density, include, exclude)
+    old = {name: mask for name, mask in old.items() if name in layers}
     _check_falling(old, density)
-    layers = _layers(model, old, include, exclude)
     state = None if rewind is None else _plain_state(model, rewind)
     seed = broadcast_seed(draw_seed(generator))
     data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
@@ -93,13 +96,20 @@ def prune(
         row_of(layer, full_tensor(layer.weight()), masks[name], asked=asked[name], overlap=None, gain=1.0)
         for name, layer in layers.items()
     ]
-    left = left_dense(model, layers)
-    return Report(tuple(rows), sum(asked.values()), score.name, KEPT, 1.0, seed, left)
+    name, left = label(score, density, scored=True), left_dense(model, layers)
+    return Report(tuple(rows), sum(asked.values()), name, KEPT, 1.0, seed, left)
 
 
 def _layers(
-    model: nn.Module, old: Masks, include: Sequence[Selector] | Selector | None, exclude: Sequence[Selector] | Selector
+    model: nn.Module,
+    old: Masks,
+    density: Density,
+    include: Sequence[Selector] | Selector | None,
+    exclude: Sequence[Selector] | Selector,
 ) -> dict[str, Layer]:
+    """Return the layers to prune: those that have masks, or those that are selected, as far as they have a density."""
+    if not isinstance(density, Mapping):
+        check_density(density)
     if not old:
         layers = find_layers(model, include=include, exclude=exclude)
     elif include is None and not exclude:
@@ -113,24 +123,39 @@ def _layers(
     if not layers or layers.keys() < old.keys():
         lacking = ", ".join(old.keys() - layers.keys()) or "any"
         raise ValueError(f"model: expected layers to prune, named or found by find_layers; did not find {lacking}")
+    if isinstance(density, Mapping):
+        layers = {name: layers[name] for name in densities_by_layer(density, layers)}
     for name, layer in layers.items():
         check_parameter(name, layer.parameter())
     return layers
 
 
-def _check_falling(old: Masks, density: float) -> None:
-    if old and count_of(density, sum(mask.numel() for mask in old.values())) > sum(counts_of(old).values()):
-        raise ValueError(f"density: expected at most {density_of(old):.6g}, that of the masks; got {density!r}")
+def _check_falling(old: Masks, density: Density) -> None:
+    for names, share in _parts(old, density):
+        masks = {name: old[name] for name in names}
+        if masks and count_of(share, sum(mask.numel() for mask in masks.values())) > sum(counts_of(masks).values()):
+            which = f" of {names[0]!r}" if isinstance(density, Mapping) else "s"
+            raise ValueError(
+                f"density: expected at most {density_of(masks):.6g}, that of the mask{which}; got {share!r}"
+            )
 
 
-def _inside(chosen: ScoredMasks, old: Masks, density: float) -> Masks:
+def _inside(chosen: ScoredMasks, old: Masks, density: Density) -> Masks:
     """Return the masks of the largest scores among the weights that are active."""
-    count = count_of(density, sum(mask.numel() for mask in old.values()))
-    kept = top_k({name: score[old[name].to(score.device)] for name, score in chosen.scores.items()}, count)
     new = {name: mask.clone() for name, mask in old.items()}
-    for name, mask in new.items():
-        mask[old[name]] = kept[name].to(mask.device)
+    for names, share in _parts(old, density):
+        count = count_of(share, sum(old[name].numel() for name in names))
+        kept = top_k({name: chosen.scores[name][old[name].to(chosen.scores[name].device)] for name in names}, count)
+        for name in names:
+            new[name][old[name]] = kept[name].to(new[name].device)
     return new
+
+
+def _parts(masks: Masks, density: Density) -> list[tuple[list[str], float]]:
+    """Return the layers that share a density: all of them, or each alone where densities are given by layer."""
+    if not isinstance(density, Mapping):
+        return [([*masks], density)]
+    return [([name], share) for name, share in densities_by_layer(density, masks).items()] if masks else []
 
 
 def _plain_state(model: nn.Module, rewind: Mapping[str, Tensor]) -> dict[str, Any]:

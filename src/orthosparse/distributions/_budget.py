@@ -6,21 +6,27 @@ from torch import nn
 
 from orthosparse.checks import check_density
 from orthosparse.counts import apportion, count_of, in_units
+from orthosparse.densities import densities_by_layer
 from orthosparse.layers import Layer, find_layers, unwrapped
-from orthosparse.mappings import Counts
+from orthosparse.mappings import Budget, Counts, Density
 from orthosparse.structures import TWO_OF_FOUR
 
 PAPER_CODE = "paper-code"
 HALF = 0.5
 
 
-def budget_of(model: nn.Module, density: float, layers: Mapping[str, Layer] | None) -> tuple[dict[str, Layer], int]:
+def budget_of(
+    model: nn.Module, density: Density, layers: Mapping[str, Layer] | None
+) -> tuple[dict[str, Layer], Budget]:
     """Return the layers that share the budget, and the budget: the integer nearest to ``density * their weights``.
+
+    Where densities are given by layer, it is the layers that have one, and a number for each, in whole units.
 
     Raises:
         ValueError: a bad density (any but 0.5 for the structure 2:4), layers of another model, or none at all.
     """
-    check_density(density)
+    if not isinstance(density, Mapping):
+        check_density(density)
     found = find_layers(model) if layers is None else dict(layers)
     if not found:
         raise ValueError("model: expected at least one layer to sparsify; found none")
@@ -28,20 +34,33 @@ def budget_of(model: nn.Module, density: float, layers: Mapping[str, Layer] | No
     for name, layer in found.items():
         if id(layer.parameter()) not in own:
             raise ValueError(f"layers: expected layers of this model; {name!r} belongs to another one")
-    if density != HALF and any(layer.structure == TWO_OF_FOUR for layer in found.values()):
-        raise ValueError(f"density: expected 0.5 with structure '2:4'; got {density!r}")
-    return found, count_of(density, sum(layer.numel for layer in found.values()))
+    if not isinstance(density, Mapping):
+        _check_halves(found, dict.fromkeys(found, density))
+        return found, count_of(density, sum(layer.numel for layer in found.values()))
+    densities = densities_by_layer(density, found)
+    found = {name: found[name] for name in densities}
+    _check_halves(found, densities)
+    return found, {n: layer.unit * count_of(densities[n], layer.numel // layer.unit) for n, layer in found.items()}
 
 
-def share(layers: Mapping[str, Layer], shares: Mapping[str, float], count: int) -> Counts:
-    """Split `count` over the layers in proportion to `shares`, each in whole units of its own, at most all of it.
+def _check_halves(layers: Mapping[str, Layer], densities: Mapping[str, float]) -> None:
+    for name, layer in layers.items():
+        if layer.structure == TWO_OF_FOUR and densities[name] != HALF:
+            raise ValueError(f"density: expected 0.5 with structure '2:4'; got {densities[name]!r} for {name!r}")
 
-    Layers of the structure 2:4 have half of their weights, whatever their shares.
+
+def share(layers: Mapping[str, Layer], shares: Mapping[str, float], budget: Budget) -> Counts:
+    """Split the budget over the layers in proportion to `shares`, each in whole units of its own, at most all of it.
+
+    A budget that has a number for each layer is split already. Layers of the structure 2:4 have half of their weights,
+    whatever their shares.
     """
     if any(layer.structure == TWO_OF_FOUR for layer in layers.values()):
         return {name: layer.numel // 2 for name, layer in layers.items()}
+    if not isinstance(budget, int):
+        return budget
     caps = {name: layer.numel for name, layer in layers.items()}
-    return in_units(apportion(shares, count, caps), {name: layer.unit for name, layer in layers.items()}, caps)
+    return in_units(apportion(shares, budget, caps), {name: layer.unit for name, layer in layers.items()}, caps)
 
 
 def sides_of(layer: Layer) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 
 from orthosparse.layers import Layer
-from orthosparse.mappings import Counts, Densities, Masks, ScoredMasks, Scores
+from orthosparse.mappings import Budget, Counts, Densities, Masks, ScoredMasks, Scores
 from orthosparse.masks import draw, top_units
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, two_of_four
@@ -55,8 +55,8 @@ def check_entries(layers: Mapping[str, Layer]) -> None:
             raise ValueError(f"compat: 'paper-code' has entries alone; expected structure 'entries'; got {found}")
 
 
-def top_scored(layers: Mapping[str, Layer], scores: Scores, count: int, within: Masks | None = None) -> ScoredMasks:
-    """Return the masks of the `count` largest scores over all layers together, wherever the layers lie.
+def top_scored(layers: Mapping[str, Layer], scores: Scores, budget: Budget, within: Masks | None = None) -> ScoredMasks:
+    """Return the masks of the largest scores, over all layers together or, by a budget for each, layer by layer.
 
     Blocks are ranked by their mean score. The masks lie in those of `within`, if that is given.
 
@@ -69,7 +69,13 @@ def top_scored(layers: Mapping[str, Layer], scores: Scores, count: int, within: 
     if len({score.device for score in scores.values()}) > 1:
         scores = {name: score.cpu() for name, score in scores.items()}
     blocks = {name: layer.block for name, layer in layers.items()}
-    return ScoredMasks(_on_layer_devices(layers, top_units(scores, blocks, count, within)), scores)
+    if isinstance(budget, int):
+        masks = top_units(scores, blocks, budget, within)
+    else:
+        masks = {}
+        for name, score in scores.items():
+            masks |= top_units({name: score}, {name: blocks[name]}, budget[name], within)
+    return ScoredMasks(_on_layer_devices(layers, masks), scores)
 
 
 def _on_layer_devices(layers: Mapping[str, Layer], masks: Masks) -> Masks:

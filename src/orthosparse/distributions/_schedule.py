@@ -1,6 +1,22 @@
 """The exponential schedule by which iterative distributions come down to their count."""
 
+from collections.abc import Mapping
+
+from orthosparse.checks import check_density
 from orthosparse.counts import count_of
+from orthosparse.densities import densities_by_layer
+from orthosparse.layers import Layer
+from orthosparse.mappings import Budget, Density
+
+
+def falling(density: Density, layers: Mapping[str, Layer], rounds: int, *, as_released: bool = False) -> list[Budget]:
+    """Return the budgets after each round: of all layers together, or of each where densities are given by layer."""
+    if as_released or not isinstance(density, Mapping):
+        size = sum(layer.numel for layer in layers.values())
+        return [*exponential(check_density(density), size, rounds, as_released=as_released)]
+    own = densities_by_layer(density, layers)
+    units = {name: exponential(own[name], layer.numel // layer.unit, rounds) for name, layer in layers.items()}
+    return [{name: layer.unit * units[name][number] for name, layer in layers.items()} for number in range(rounds)]
 
 
 def exponential(density: float, size: int, rounds: int, *, as_released: bool = False) -> list[int]:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.checks import check_density
 from orthosparse.counts import count_of
 from orthosparse.distributions._budget import budget_of, share
 from orthosparse.distributions._masks import random_masks
@@ -45,7 +46,7 @@ def dense_ends(
         {'0': 160, '1': 8, '2': 8, '3': 16}
     """
     del batch, loss  # data-free
-    layers, count = budget_of(model, density, layers)
+    layers, _ = budget_of(model, check_density(density), layers)
     if over not in _OVER:
         raise ValueError(f"over: expected one of {', '.join(_OVER)}; got {over!r}")
     full = _ends(layers, ends)
@@ -54,6 +55,7 @@ def dense_ends(
     if over == "inner":
         count = count_of(density, sum(sizes.values()))
     else:
+        count = count_of(density, sum(layer.numel for layer in layers.values()))
         count -= sum(layers[name].numel for name in full)
         if count < 0:
             raise ValueError(f"density: expected enough for {', '.join(sorted(full))} to stay dense; got {density!r}")

@@ -9,12 +9,12 @@ from torch import nn
 from orthosparse.distributions._budget import budget_of, share, sides_of
 from orthosparse.distributions._masks import random_masks
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
+from orthosparse.mappings import Density, Masks
 
 
 def er(
     model: nn.Module,
-    density: float,
+    density: Density,
     *,
     layers: Mapping[str, Layer] | None = None,
     batch: Any = None,

@@ -6,15 +6,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.checks import check_density
 from orthosparse.distributions._budget import budget_of, follows_paper_code, share, sides_of
 from orthosparse.distributions._masks import bernoulli, random_masks
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
+from orthosparse.mappings import Density, Masks
 
 
 def erk(
     model: nn.Module,
-    density: float,
+    density: Density,
     *,
     layers: Mapping[str, Layer] | None = None,
     batch: Any = None,
@@ -39,5 +40,6 @@ def erk(
     shares = {name: sides_of(layer) + sum(layer.kernel) for name, layer in layers.items()}
     counts = share(layers, shares, count)
     if follows_paper_code(compat):
+        check_density(density)
         return bernoulli(layers, {name: counts[name] / layer.numel for name, layer in layers.items()}, generator)
     return random_masks(layers, counts, generator)

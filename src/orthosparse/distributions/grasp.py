@@ -8,19 +8,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.checks import check_density
 from orthosparse.distributions._batches import batches_of
 from orthosparse.distributions._budget import budget_of, follows_paper_code
 from orthosparse.distributions._masks import check_entries, top_scored
 from orthosparse.distributions._objective import objective_of
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks, ScoredMasks, Scores
+from orthosparse.mappings import Density, Masks, ScoredMasks, Scores
 from orthosparse.twice import twice_differentiable
 
 
 def grasp(
     model: nn.Module,
-    density: float,
+    density: Density,
     *,
     layers: Mapping[str, Layer] | None = None,
     batch: Any = None,
@@ -47,7 +48,7 @@ def grasp(
         36
     """
     layers, count = budget_of(model, density, layers)
-    wrong_end = follows_paper_code(compat)
+    wrong_end = check_density(density) if follows_paper_code(compat) else None
     batches = list(batches_of(batch, model, "grasp"))
     weights = weights_of(layers)
     with (
@@ -57,7 +58,7 @@ def grasp(
         gradient = None if len(batches) == 1 else objective.gradient(weights, batches)
         product = objective.hessian_times(weights, batches, gradient)
     scores = {name: precise(weights[name]) * product[name] for name in layers}
-    return _strictly_smallest(layers, scores, density) if wrong_end else top_scored(layers, scores, count)
+    return top_scored(layers, scores, count) if wrong_end is None else _strictly_smallest(layers, scores, wrong_end)
 
 
 def _check_temperature(temperature: float) -> float:

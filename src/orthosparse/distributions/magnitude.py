@@ -9,13 +9,13 @@ from torch import nn
 from orthosparse.distributions._budget import budget_of
 from orthosparse.distributions._masks import top_scored
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
+from orthosparse.mappings import Density, Masks
 from orthosparse.sharding import full_tensor
 
 
 def magnitude(
     model: nn.Module,
-    density: float,
+    density: Density,
     *,
     layers: Mapping[str, Layer] | None = None,
     batch: Any = None,

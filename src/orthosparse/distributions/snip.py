@@ -7,18 +7,19 @@ import torch
 from torch import nn
 from torch.nn.functional import nll_loss
 
+from orthosparse.checks import check_density
 from orthosparse.distributions._batches import batches_of
 from orthosparse.distributions._budget import budget_of, follows_paper_code
 from orthosparse.distributions._masks import top_scored
 from orthosparse.distributions._objective import objective_of
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
+from orthosparse.mappings import Density, Masks
 
 
 def snip(
     model: nn.Module,
-    density: float,
+    density: Density,
     *,
     layers: Mapping[str, Layer] | None = None,
     batch: Any = None,
@@ -47,7 +48,7 @@ def snip(
     if follows_paper_code(compat):
         if loss is not None:
             raise ValueError("loss: expected None beside compat='paper-code', which has a loss of its own")
-        loss, count = nll_loss, int(density * sum(layer.numel for layer in layers.values()))
+        loss, count = nll_loss, int(check_density(density) * sum(layer.numel for layer in layers.values()))
     weights = weights_of(layers)
     with objective_of(model, layers, loss, generator) as objective:
         gradient = objective.gradient(weights, batches_of(batch, model, "snip"))

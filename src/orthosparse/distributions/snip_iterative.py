@@ -10,16 +10,16 @@ from orthosparse.distributions._batches import batches_of
 from orthosparse.distributions._budget import budget_of
 from orthosparse.distributions._masks import top_scored
 from orthosparse.distributions._objective import objective_of
-from orthosparse.distributions._schedule import exponential
+from orthosparse.distributions._schedule import falling
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
+from orthosparse.mappings import Density, Masks
 from orthosparse.progress import Progress, counted, reporter
 
 
 def snip_iterative(
     model: nn.Module,
-    density: float,
+    density: Density,
     *,
     layers: Mapping[str, Layer] | None = None,
     batch: Any = None,
@@ -47,7 +47,7 @@ def snip_iterative(
     """
     report = reporter(progress)
     layers, _ = budget_of(model, density, layers)
-    counts = exponential(density, sum(layer.numel for layer in layers.values()), rounds)
+    counts = falling(density, layers, rounds)
     batches = list(batches_of(batch, model, "snip_iterative"))
     dense = weights_of(layers)
     masked, masks = dense, Masks()

@@ -13,17 +13,17 @@ from orthosparse.distributions._batches import batches_of, describe
 from orthosparse.distributions._budget import budget_of, follows_paper_code
 from orthosparse.distributions._flow import flow_of
 from orthosparse.distributions._masks import top_scored
-from orthosparse.distributions._schedule import exponential
+from orthosparse.distributions._schedule import falling
 from orthosparse.distributions._weights import weights_of
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
+from orthosparse.mappings import Density, Masks
 from orthosparse.progress import Progress, counted, reporter
 from orthosparse.randomness import draw_seed
 
 
 def synflow(
     model: nn.Module,
-    density: float,
+    density: Density,
     *,
     layers: Mapping[str, Layer] | None = None,
     batch: Any = None,
@@ -61,7 +61,7 @@ def synflow(
     report = reporter(progress)
     layers, _ = budget_of(model, density, layers)
     as_released = follows_paper_code(compat)
-    counts = exponential(density, sum(layer.numel for layer in layers.values()), rounds, as_released=as_released)
+    counts = falling(density, layers, rounds, as_released=as_released)
     head = partial(log_softmax, dim=-1) if as_released else nn.Identity()
     masks = {name: torch.ones_like(weight, dtype=torch.bool) for name, weight in weights_of(layers).items()}
     with flow_of(model, layers, _sample(batch, input_shape, model), head, draw_seed(generator)) as flow:

@@ -6,15 +6,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.checks import check_density
 from orthosparse.distributions._budget import budget_of, follows_paper_code, share
 from orthosparse.distributions._masks import bernoulli, random_masks
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
+from orthosparse.mappings import Density, Masks
 
 
 def uniform(
     model: nn.Module,
-    density: float,
+    density: Density,
     *,
     layers: Mapping[str, Layer] | None = None,
     batch: Any = None,
@@ -35,5 +36,5 @@ def uniform(
     del batch, loss  # data-free
     layers, count = budget_of(model, density, layers)
     if follows_paper_code(compat):
-        return bernoulli(layers, dict.fromkeys(layers, float(density)), generator)
+        return bernoulli(layers, dict.fromkeys(layers, check_density(density)), generator)
     return random_masks(layers, share(layers, {name: layer.numel for name, layer in layers.items()}, count), generator)
