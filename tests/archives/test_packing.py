@@ -99,17 +99,18 @@ def test_a_mask_is_one_only_where_everything_off_it_is_zero():
         {"block": 3},
         {"low_bits": -1},
         {"low_bits": True},
+        {"code_bytes": -1},
     ],
 )
 def test_a_packing_of_impossible_sizes_is_refused(change):
-    plain = {"shape": (4, 4), "masked": True, "block": 1, "low_bits": 0, "inverted": False}
+    plain = {"shape": (4, 4), "masked": True, "block": 1, "low_bits": 0, "inverted": False, "code_bytes": 0}
     with pytest.raises(ValueError, match="expected"):
         Packing(**{**plain, **change})
 
 
 def test_blocks_need_a_matrix():
     with pytest.raises(ValueError, match="blocks that divide"):
-        Packing((16,), True, 16, 0, False)
+        Packing((16,), True, 16, 0, False, 0)
 
 
 @pytest.mark.parametrize("change", [-1, 1, 100])

@@ -21,6 +21,7 @@ class Packing:
         block: rows and columns of the units whose places are coded; 1 for entries.
         low_bits: of the code of the places (see `gaps`).
         inverted: they are the places of the units that are not active.
+        code_bytes: of the code.
     """
 
     shape: tuple[int, ...]
@@ -28,9 +29,12 @@ class Packing:
     block: int
     low_bits: int
     inverted: bool
+    code_bytes: int
 
     def __post_init__(self) -> None:
-        numbers = (*self.shape, self.block, self.low_bits) if isinstance(self.shape, tuple) else (None,)
+        numbers = (
+            (*self.shape, self.block, self.low_bits, self.code_bytes) if isinstance(self.shape, tuple) else (None,)
+        )
         flags = self.masked, self.inverted
         if not all(type(number) is int and number >= 0 for number in numbers) or not all(
             type(f) is bool for f in flags
@@ -61,7 +65,7 @@ def pack(tensor: Tensor, mask: Tensor | None) -> tuple[Packing, Tensor, Tensor]:
     inverted = bool(units.sum() * 2 > units.numel())
     numbers = (units ^ inverted).flatten().nonzero()[:, 0]
     low_bits, code = encode(numbers.numpy())
-    packing = Packing(tuple(tensor.shape), mask is not None, block, low_bits, inverted)
+    packing = Packing(tuple(tensor.shape), mask is not None, block, low_bits, inverted, len(code))
     places = torch.frombuffer(bytearray(code), dtype=torch.uint8) if code else torch.empty(0, dtype=torch.uint8)
     return packing, bits[active].view(tensor.dtype), places
 

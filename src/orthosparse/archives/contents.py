@@ -1,0 +1,131 @@
+"""What a file holds of a model: tensors, packed where that is smaller, and a description of them in plain values."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from orthosparse.archives.packing import Packing, is_masked_by, pack, unpack
+from orthosparse.checks import check_storable
+from orthosparse.modules.compact_module import Compact
+
+_FORMAT = 1
+_PLACES = "__places__"  # the codes of all packed tensors, one after the other
+_ENTRY = 60  # bytes of a header, about, that say how a tensor was packed
+
+
+class State(dict[str, Tensor]):
+    """A state dict, which carries the versions of modules."""
+
+    _metadata: Mapping[str, Any]
+
+
+def contents_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of a file and their description.
+
+    Raises:
+        TypeError, ValueError: something in the model's state dict that cannot be stored.
+    """
+    state, versions = _state_of(model)
+    tensors: dict[str, Tensor] = {}
+    packed: dict[str, Any] = {}
+    codes: list[Tensor] = [torch.empty(0, dtype=torch.uint8)]
+    tied: dict[str, str] = {}
+    first: dict[Any, str] = {}  # the name of what lies in a place in memory
+    for key, tensor, mask in _with_masks(state):
+        place = tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), mask is None
+        if tensor.numel() and (known := first.setdefault(place, key)) != key:
+            tied[key] = known
+            continue
+        packing, values, code = pack(tensor.cpu(), None if mask is None else mask.cpu())
+        if mask is None and values.nbytes + code.nbytes + _ENTRY >= tensor.nbytes:
+            tensors[key] = tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
+        else:
+            tensors[key], packed[key] = values, astuple(packing)
+            codes.append(code)
+    tensors[_PLACES] = torch.cat(codes)
+    made_by = {"orthosparse": _own_version(), "torch": torch.__version__}
+    return tensors, {"format": _FORMAT, "made_by": made_by, "packed": packed, "tied": tied, "versions": versions}
+
+
+def state_in(tensors: Mapping[str, Tensor], description: Mapping[str, Any], model: nn.Module) -> State:
+    """Return the state dict that the contents of a file were made of.
+
+    Raises:
+        ValueError: they were forged, or are those of a model of other shapes.
+    """
+    if description.get("format") != _FORMAT:
+        raise ValueError(f"expected format {_FORMAT}; got {description.get('format')}, of another version")
+    try:
+        return _unpacked(tensors, description, model)
+    except (KeyError, AttributeError, TypeError) as error:
+        raise ValueError(f"expected a description of its tensors ({error!r})") from error
+
+
+def _unpacked(tensors: Mapping[str, Tensor], description: Mapping[str, Any], model: nn.Module) -> State:
+    state, shapes = State(tensors), _shapes_of(model)
+    packed = {key: Packing(tuple(shape), *rest) for key, (shape, *rest) in description["packed"].items()}
+    codes = state.pop(_PLACES).split([packing.code_bytes for packing in packed.values()])
+    for (key, packing), code in zip(packed.items(), codes, strict=True):
+        if key not in shapes:
+            raise ValueError(f"expected tensors of the model; got {key!r}, which it does not have")
+        if shapes[key] not in (packing.shape, None):  # before memory is taken for it
+            raise ValueError(f"expected shape {shapes[key]} for {key!r}; got {packing.shape}")
+        state[key], mask = unpack(packing, state[key], code)
+        if packing.masked:
+            state[f"{key}_mask"] = mask
+    for key, known in description["tied"].items():
+        state[key] = state[known]
+        if f"{known}_mask" in state:
+            state[f"{key}_mask"] = state[f"{known}_mask"]
+    versions = dict.fromkeys(dict(model.named_modules()), 1) | description["versions"]
+    state._metadata = {name: {"version": number} for name, number in versions.items()}
+    return state
+
+
+def _state_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, int]]:
+    """Return the state dict, with masked layers for modules of active weights, and all versions that are not 1."""
+    state = model.state_dict()
+    metadata = getattr(state, "_metadata", {})
+    forms: dict[Compact, dict[str, Tensor]] = {}  # a shared module has one
+    for prefix, module in _compact(model):
+        if module not in forms:
+            forms[module] = {"weight": module.weight.detach(), "weight_mask": module.weight_mask}
+        for key in ("values", "row_starts", "columns"):
+            del state[prefix + key]
+        state.update({prefix + key: value for key, value in forms[module].items()})
+    for key, value in state.items():
+        check_storable(key, value)
+    return state, {name: local["version"] for name, local in metadata.items() if local.get("version", 1) != 1}
+
+
+def _with_masks(state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor, Tensor | None]]:
+    """Yield each tensor with its mask, if it has one."""
+    masks = {f"{key}_mask" for key, tensor in state.items() if is_masked_by(tensor, state.get(f"{key}_mask"))}
+    for key, tensor in state.items():
+        if key not in masks:
+            yield key, tensor, state[f"{key}_mask"] if f"{key}_mask" in masks else None
+
+
+def _shapes_of(model: nn.Module) -> dict[str, tuple[int, ...] | None]:
+    """Return the shape of each tensor of a model by its name in a file; None where it has none yet."""
+    tensors = {key: value for key, value in model.state_dict().items() if isinstance(value, Tensor)}
+    shapes = {key: None if is_lazy(value) else tuple(value.shape) for key, value in tensors.items()}
+    return shapes | {f"{prefix}weight": module.weight_shape for prefix, module in _compact(model)}
+
+
+def _compact(model: nn.Module) -> Iterator[tuple[str, Compact]]:
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, Compact):
+            yield f"{name}." if name else "", module
+
+
+def _own_version() -> str:
+    try:
+        return version("orthosparse")
+    except PackageNotFoundError:
+        return "not installed"
