@@ -5,9 +5,6 @@ from hypothesis import strategies as st
 
 from contracts.defaults import other_defaults
 from orthosparse.givens import sample_blocks
-from orthosparse.givens.plan import BITS, plan
-from orthosparse.givens.task import make_task
-from orthosparse.randomness import draw_seed
 from orthosparse.structures import tiled
 
 
@@ -48,14 +45,6 @@ def test_large_blocks_are_as_exact(shape, block):
     values, grid = sample_blocks(shape, count, block, generator=seeded())
     assert int(grid.sum()) == count
     assert gram_error(values) <= 1e-12
-
-
-def test_supports_are_those_of_the_sampler_on_the_grid():
-    for shape, tall in (((6 * 4, 9 * 4), False), ((9 * 4, 6 * 4), True)):
-        _, grid = sample_blocks(shape, 20, 4, generator=seeded(3))
-        columns = plan(make_task((6, 9)), 20, draw_seed(seeded(3)), 0, BITS).columns
-        expected = torch.tensor([[bool(column >> row & 1) for row in range(6)] for column in columns])
-        assert torch.equal(grid, expected if tall else expected.T)
 
 
 def test_every_active_block_is_full_rank_and_none_is_an_identity():

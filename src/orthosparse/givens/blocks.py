@@ -1,22 +1,20 @@
 """Algorithm 1 on blocks: exactly orthogonal matrices of which whole square blocks are active or not.
 
-The supports are those of the Givens sampler on the grid of blocks. A matrix starts with Haar-random blocks on a
-diagonal of the grid, and a rotation of two columns of blocks is a Haar-random orthogonal matrix of twice their side.
+A matrix starts with Haar-random blocks on a diagonal of the grid, and a rotation of two columns of blocks is a
+Haar-random orthogonal matrix of twice their side.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from orthosparse.checks import check_at_least, check_count, check_dtype
 from orthosparse.choices import StartName, StopName
-from orthosparse.givens.plan import BITS, Plan, plan
-from orthosparse.givens.python_backend import active_entries
-from orthosparse.givens.task import Task, make_task
+from orthosparse.givens.block_plan import BlockPlan, plan_blocks
+from orthosparse.givens.task import make_task
 from orthosparse.haar import haar, one_thread
 from orthosparse.randomness import derive, draw_seed
 
@@ -58,30 +56,29 @@ def sample_blocks(
     total = check_count(count, sides, floor=task.height, ceiling=sides[0] * sides[1])
     check_dtype(dtype)
     seed = draw_seed(generator)
-    made = plan(task, total, seed, 0, BITS)
-    columns = active_entries(task._replace(tall=True), made.columns)  # [width, height]
-    blocks = _rotated(task, made, columns, side, seed)
+    made = plan_blocks(task, total, seed)
+    blocks = _rotated(made, side, seed)
     values = torch.from_numpy(np.zeros(shape, dtype=np.float32 if dtype != torch.float64 else np.float64))
     grid = values.view(sides[0], side, sides[1], side).transpose(1, 2)
-    for column, row, each in zip(*np.nonzero(columns), blocks, strict=True):  # thirty times faster than index_put_
+    for column, row, each in zip(*np.nonzero(made.active), blocks, strict=True):  # thirty times faster than index_put_
         if task.tall:
             grid[column, row] = each.T
         else:
             grid[row, column] = each
-    mask = torch.from_numpy(columns if task.tall else np.ascontiguousarray(columns.T))
+    mask = torch.from_numpy(made.active if task.tall else np.ascontiguousarray(made.active.T))
     return values.to(dtype), mask
 
 
-def _rotated(task: Task, made: Plan, columns: npt.NDArray[np.bool_], side: int, seed: int) -> Tensor:
+def _rotated(made: BlockPlan, side: int, seed: int) -> Tensor:
     """Return the active blocks [number, side, side], column by column of the short-by-long grid."""
-    slots = np.cumsum(columns).reshape(columns.shape) - 1  # of a block that will be active
-    filled = np.zeros_like(columns)  # the blocks that are active by now
-    filled[made.start, np.arange(task.height)] = True
-    blocks = torch.zeros(int(columns.sum()), side, side, dtype=torch.float64, device="cpu")
-    blocks[slots[filled.nonzero()]] = haar(task.height, side, side, generator=derive(seed, "start"))
-    draws = _rotations(len(made.rotations.i), 2 * side, derive(seed, "rotations"))
+    slots = np.cumsum(made.active).reshape(made.active.shape) - 1  # of a block that will be active
+    filled = np.zeros_like(made.active)  # the blocks that are active by now
+    filled[made.start, np.arange(len(made.start))] = True
+    blocks = torch.zeros(int(made.active.sum()), side, side, dtype=torch.float64, device="cpu")
+    blocks[slots[filled.nonzero()]] = haar(len(made.start), side, side, generator=derive(seed, "start"))
+    draws = _rotations(len(made.pairs), 2 * side, derive(seed, "rotations"))
     with one_thread():
-        for i, j, rotation in zip(made.rotations.i, made.rotations.j, draws, strict=True):
+        for (i, j), rotation in zip(made.pairs, draws, strict=True):
             rows = np.flatnonzero(filled[i] | filled[j])
             filled[i, rows] = filled[j, rows] = True
             left, right = torch.from_numpy(slots[i, rows]), torch.from_numpy(slots[j, rows])

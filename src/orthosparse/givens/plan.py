@@ -69,8 +69,8 @@ class Plan(NamedTuple):
 
 def counts_after(task: Task, rotations: int, seed: int) -> list[int]:
     """Return the numbers of non-zeros after 0, 1, ..., `rotations` rotations of one draw."""
-    start, _ = _start(task, seed, 0)
-    steps = _grow(_columns(task, start, BITS), task, rotations, stream.stream_key(seed, 0, stream.ROTATIONS), BITS)
+    start, _ = start_of(task, seed, 0)
+    steps = grow(columns_at(task, start, BITS), task, rotations, stream.stream_key(seed, 0, stream.ROTATIONS), BITS)
     gains = [0] * (rotations + 1)
     for attempt, gain in zip(steps.attempt, steps.gain, strict=True):
         gains[attempt + 1] = gain
@@ -79,26 +79,26 @@ def counts_after(task: Task, rotations: int, seed: int) -> list[int]:
 
 def scattered_start(task: Task, seed: int) -> tuple[list[int], list[int], list[float]]:
     """Return rows, columns and signs of the start's entries, in random order."""
-    columns, signs = _start(task, seed, 0)
+    columns, signs = start_of(task, seed, 0)
     order = _shuffled(task.height, task.height, stream.words(stream.stream_key(seed, 0, stream.EXTRA), task.height))
     return order, [columns[row] for row in order], [signs[row] for row in order]
 
 
 def plan(task: Task, count: int, seed: int, member: int, sets: Sets) -> Plan:
     """Draw rotations until the stopping rule is met, then the zero-valued entries that the count still lacks."""
-    start, signs = _start(task, seed, member)
-    columns = _columns(task, start, sets)
+    start, signs = start_of(task, seed, member)
+    columns = columns_at(task, start, sets)
     key = stream.stream_key(seed, member, stream.ROTATIONS)
-    steps = _grow(columns, task, count, key, sets)
+    steps = grow(columns, task, count, key, sets)
     fixed = [task.cosine] * len(steps.i), [task.sine] * len(steps.i)
     cosines, sines = stream.turns(key, steps.attempt) if math.isnan(task.cosine) else fixed
     missing = count - task.height - sum(steps.gain) if task.stop == STOPS["exact"] else 0
-    extra = _add_entries(columns, task.height, missing, stream.stream_key(seed, member, stream.EXTRA), sets)
+    extra = add_entries(columns, task.height, missing, stream.stream_key(seed, member, stream.EXTRA), sets)
     rotations = _cone(Rotations(steps.i, steps.j, cosines, sines), *task.work_cols, task.width)
     return Plan(start, signs, rotations, columns, extra)
 
 
-def _start(task: Task, seed: int, member: int) -> tuple[list[int], list[float]]:
+def start_of(task: Task, seed: int, member: int) -> tuple[list[int], list[float]]:
     """Return the column and the sign of each row's only entry before the first rotation."""
     if not task.permuted:
         return list(range(task.height)), [1.0] * task.height
@@ -115,14 +115,15 @@ def _shuffled(size: int, how_many: int, drawn: list[int]) -> list[int]:
     return numbers[:how_many]
 
 
-def _columns(task: Task, start: list[int], sets: Sets) -> list[Any]:
+def columns_at(task: Task, start: list[int], sets: Sets) -> list[Any]:
+    """Return the rows that each column holds before the first rotation."""
     columns = [sets.empty] * task.width
     for row, column in enumerate(start):
         columns[column] = sets.single(row)
     return columns
 
 
-def _grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> Steps:
+def grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> Steps:
     """Rotate the supports in place until the stopping rule is met.
 
     A rotation gives both its columns the union of their rows, so it gains |S_i xor S_j| non-zeros.
@@ -131,7 +132,7 @@ def _grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> S
     add_attempt, add_i, add_j, add_gain = (part.append for part in steps)
     sizes = [size_of(column) for column in columns]
     most, goal = (count, task.height * task.width + 1) if task.stop == ROTATIONS else (None, count)
-    room = goal - task.height
+    room = goal - sum(sizes)
     # No rotation gains more than the height: while there is more room than that, nothing can overshoot.
     near = task.height if exact else 1
     limit = min(room, task.height) if exact else task.height
@@ -180,7 +181,7 @@ def _attempts(key: int, width: int, most: int | None) -> Iterator[tuple[int, int
     )
 
 
-def _add_entries(columns: list[Any], height: int, missing: int, key: int, sets: Sets) -> list[tuple[int, int]]:
+def add_entries(columns: list[Any], height: int, missing: int, key: int, sets: Sets) -> list[tuple[int, int]]:
     """Make `missing` absent entries active, each uniform among those that are still absent; return (row, column)."""
     if not missing:
         return []
