@@ -49,6 +49,7 @@ FLOORS = {
     "archives": 3,
     "front_door": 4,
     "pruning": 4,
+    "deploying": 4,
     "": 5,  # the package itself: the public names
     "lab": 6,
 }

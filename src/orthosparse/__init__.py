@@ -7,6 +7,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from orthosparse import givens, init, isometry
     from orthosparse.archives import load_compact, save_compact
     from orthosparse.compacting import compact, expand
+    from orthosparse.deploying import DeployedLayer, DeployTable, deploy
     from orthosparse.distributions import DISTRIBUTIONS
     from orthosparse.dynamic import Rewirer
     from orthosparse.front_door import sparsify
@@ -32,6 +33,8 @@ __all__ = [
     "SCHEMES",
     "BlockConv1x1",
     "BlockLinear",
+    "DeployTable",
+    "DeployedLayer",
     "Layer",
     "Report",
     "Rewirer",
@@ -40,6 +43,7 @@ __all__ = [
     "bake",
     "compact",
     "densities_of",
+    "deploy",
     "expand",
     "export_prune_masks",
     "find_layers",
@@ -65,6 +69,8 @@ _HOMES = {
     "SCHEMES": "schemes",
     "BlockConv1x1": "modules.block",
     "BlockLinear": "modules.block",
+    "DeployTable": "deploying",
+    "DeployedLayer": "deploying",
     "Layer": "layers",
     "Report": "report",
     "Rewirer": "dynamic",
@@ -73,6 +79,7 @@ _HOMES = {
     "bake": "masking",
     "compact": "compacting",
     "densities_of": "masks",
+    "deploy": "deploying",
     "expand": "compacting",
     "export_prune_masks": "masking",
     "find_layers": "layers",

@@ -1,0 +1,101 @@
+"""The fastest form of each layer, measured on the inputs that it meets, in one pass through the network."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.deploying.copies import Arguments, difference, outputs_of
+from orthosparse.deploying.folding import LAYERS, Layer
+from orthosparse.deploying.forms import CHANNELS_LAST, DENSE, forms_of
+from orthosparse.deploying.table import DeployedLayer
+from orthosparse.deploying.timing import seconds
+from orthosparse.masking.exchange import exchange
+
+_BLOCK = 0.005
+_MARGIN = 0.95  # a form replaces the one that would be taken without it if it takes at most this share of the time
+
+
+def choose(
+    model: nn.Module, arguments: Arguments, tolerance: float, progress: Callable[[str, int, int], None] | None
+) -> tuple[DeployedLayer, ...]:
+    """Exchange the layers of `model` for their fastest forms, in place; return a row a layer, in the order of calls."""
+    layers = {name: module for name, module in model.named_modules() if name and type(module) in LAYERS}
+    reached: list[_Choice] = []
+
+    def measured(choice: _Choice) -> None:
+        reached.append(choice)
+        if progress is not None:
+            progress("layers", len(reached), len(layers))
+
+    choices = [_Choice(name, layer, tolerance, measured) for name, layer in layers.items()]
+    for choice in choices:
+        exchange(model, choice.layer, choice)
+    try:
+        outputs_of(model, arguments)
+    finally:
+        for choice in choices:
+            exchange(model, choice, choice.chosen)
+    return tuple(choice.row for choice in [*reached, *(each for each in choices if each not in reached)])
+
+
+class _Choice(nn.Module):
+    """A layer that measures its forms when it is first called, and is the fastest of them from then on."""
+
+    def __init__(self, name: str, layer: Any, tolerance: float, measured: Callable[["_Choice"], None]) -> None:
+        super().__init__()
+        row = row_of(name, layer, note="not reached by the example")
+        # Not registered as modules: the layer is to be exchanged in the network, and not in here.
+        vars(self).update(name=name, layer=layer, tolerance=tolerance, measured=measured, chosen=layer, row=row)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the chosen form computes."""
+        if not self.row.times:
+            chosen, row = _fastest(self.name, self.layer, x, self.tolerance)
+            vars(self).update(chosen=chosen, row=row)
+            self.measured(self)
+        result: Tensor = self.chosen(x)
+        return result
+
+    def __getattr__(self, name: str) -> Any:  # modules around this one may read its weight instead of calling it
+        return getattr(vars(self)["layer"], name)
+
+
+def row_of(name: str, layer: Layer, **rest: Any) -> DeployedLayer:
+    """Return a row of a layer that is dense."""
+    weight = layer.weight
+    density = int(weight.count_nonzero()) / max(1, weight.numel())
+    return DeployedLayer(name, tuple(weight.shape), density, DENSE, **rest)
+
+
+def _fastest(name: str, layer: Layer, x: Tensor, tolerance: float) -> tuple[nn.Module, DeployedLayer]:
+    forms, note = forms_of(name, layer)
+    expected = [layer(x)]
+    notes = [note] if note else []
+    for form, module in list(forms.items()):
+        if (gap := difference([module(x)], expected)) > tolerance:
+            del forms[form]
+            notes.append(f"{form}: outputs differ by {gap:.1e}")
+    times = seconds({form: _call(module, x) for form, module in forms.items()}, x.device, block=_BLOCK)
+    dense = _dense(times, x)
+    best = min(times, key=times.__getitem__)
+    form = best if times[best] < _MARGIN * times[dense] else dense
+    fastest_dense = min(seconds for form, seconds in times.items() if form in (DENSE, CHANNELS_LAST))
+    if form == dense and len(forms) > (CHANNELS_LAST in forms) + 1:
+        notes.append("sparse forms are slower")
+    row = row_of(name, layer, times=times, ratio=fastest_dense / times[form], note="; ".join(notes))
+    return forms[form], DeployedLayer(**vars(row) | {"form": form})
+
+
+def _dense(times: dict[str, float], x: Tensor) -> str:
+    """The dense form that is taken if no other is faster: in the memory format of the inputs, unless that is slower."""
+    if CHANNELS_LAST not in times:
+        return DENSE
+    last = not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+    same, other = (CHANNELS_LAST, DENSE) if last else (DENSE, CHANNELS_LAST)
+    return other if times[other] < _MARGIN * times[same] else same
+
+
+def _call(module: nn.Module, x: Tensor) -> Callable[[], Tensor]:
+    return lambda: module(x)

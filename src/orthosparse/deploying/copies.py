@@ -1,0 +1,87 @@
+"""A copy of a model for inference: masks taken off, eval mode, on a device; and what it is called with."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves, tree_map
+
+from orthosparse.checks import check_model, named_on_error
+from orthosparse.layers import unwrapped
+from orthosparse.masking import bake
+from orthosparse.sharding import is_sharded
+
+M = TypeVar("M", bound=nn.Module)
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def inference_copy(model: nn.Module, device: torch.device | None) -> nn.Module:
+    """Return a copy of `model` in eval mode, without masks and gradients; the model is unchanged.
+
+    Raises:
+        TypeError: not a module.
+        ValueError: parameters without shapes, sharded ones, or another parametrization after a mask.
+    """
+    model = unwrapped(check_model(model))
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise ValueError("model: expected one whose layers have shapes; run the lazy modules on a batch first")
+        if is_sharded(parameter) or parameter.is_meta:
+            raise ValueError(f"model: expected whole weights in memory; {name!r} is sharded or on the meta device")
+    copy = deepcopy(model)
+    bake(copy)
+    return copy.eval().requires_grad_(False).to(device)
+
+
+def arguments_of(example: Any, device: torch.device | None) -> Arguments:
+    """Return what a model is called with, from a tensor, a tuple of arguments or a dict of keyword arguments.
+
+    Raises:
+        TypeError: none of these.
+    """
+    if not isinstance(example, Mapping | tuple | list | Tensor):
+        kind = type(example).__name__
+        raise TypeError(f"example: expected a tensor, a tuple of arguments or a dict of them; got {kind}")
+    moved = tree_map(lambda value: value.detach().to(device) if isinstance(value, Tensor) else value, example)
+    if isinstance(moved, Mapping):
+        return (), dict(moved)
+    return ((moved,), {}) if isinstance(moved, Tensor) else (tuple(moved), {})
+
+
+def outputs_of(model: nn.Module, arguments: Arguments) -> list[Tensor]:
+    """Return the tensors of real numbers that a model returns.
+
+    Raises:
+        ValueError: the model cannot take the arguments, or returns none.
+    """
+    args, kwargs = arguments
+    with torch.inference_mode(), named_on_error("example"):
+        result = model(*args, **kwargs)
+    found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if not found:
+        raise ValueError("model: expected one that returns tensors of real numbers; found none in its output")
+    return found
+
+
+def difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
+    """Return the largest difference between tensors, over the largest of those expected; infinity where shapes differ.
+
+    Example:
+        >>> difference([torch.tensor([1.0, 4.0])], [torch.tensor([2.0, 4.0])])
+        0.25
+    """
+    if [x.shape for x in outputs] != [y.shape for y in expected]:
+        return float("inf")
+    gaps = [float((x.double() - y.double()).abs().max()) for x, y in zip(outputs, expected, strict=True) if x.numel()]
+    scale = max((float(y.double().abs().max()) for y in expected if y.numel()), default=0.0)
+    gap = max(gaps, default=0.0)
+    return gap / scale if scale else gap
+
+
+def in_format(model: M, memory_format: torch.memory_format) -> M:
+    """Return a copy of `model` whose convolution weights lie in a memory format."""
+    return deepcopy(model).to(memory_format=memory_format)  # type: ignore[call-overload,no-any-return]

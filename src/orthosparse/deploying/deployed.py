@@ -1,0 +1,146 @@
+"""deploy: the fastest form of a trained sparse network for inference, measured, or left as it is."""
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.checks import check_at_least, check_flag, check_number
+from orthosparse.deploying.choosing import choose
+from orthosparse.deploying.copies import arguments_of, inference_copy
+from orthosparse.deploying.folding import LAYERS
+from orthosparse.deploying.forms import DENSE
+from orthosparse.deploying.networks import Networks
+from orthosparse.deploying.table import DeployedLayer, DeployTable
+from orthosparse.deploying.timing import on_threads
+from orthosparse.modules.compact_module import Compact
+
+Progress = Callable[[str, int, int], None]
+_TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+_ORDER = ("eager", "channels-last", "compiled", "shrunk dense", "deployed", "deployed compiled")
+
+
+def deploy(
+    model: nn.Module,
+    example: Any,
+    *,
+    device: torch.device | str | None = None,
+    threads: int | None = None,
+    tolerance: float | None = None,
+    compile: bool = True,  # noqa: A002
+    progress: Progress | None = None,
+) -> tuple[nn.Module, DeployTable]:
+    """Return a network for inference that computes what `model` does in eval mode, as fast as this machine can.
+
+    Batch norms are folded into the layers beside them and dead units are removed, where that is exact. Then each layer
+    is timed in every form that it can have (dense in both memory formats, single entries, blocks, 2:4) on the input
+    that it meets, and gets the fastest. Last, the whole is timed, compiled and not; where a dense form of the whole
+    network is faster, that is returned.
+
+    Args:
+        model: masked, compact or dense with zeros in its weights; it is unchanged.
+        example: what the model will be called with: a tensor, a tuple of arguments, or a dict of keyword arguments.
+            Shapes matter: what is fastest for one sample may not be for sixty-four.
+        device: where it will run; by default where its parameters are.
+        threads: how many threads of the CPU it will run on; by default as many as torch uses now.
+        tolerance: how far outputs may be from those of `model`, as a fraction of the largest one; by default 1e-10 in
+            float64, 1e-4 in float32, 1e-2 in float16 and 5e-2 in bfloat16. What differs more is refused.
+        compile: whether to try ``torch.compile`` too, which takes a minute or more for a large network.
+        progress: is called with what is going on, how many parts of it are done, and out of how many.
+
+    Returns:
+        the network, and a table of its layers: form, times, ratio to the dense form, and why not where not.
+
+    Raises:
+        TypeError: not a module, or an `example` of another kind.
+        ValueError: an `example` that the model cannot take, or another argument out of range; weights that are sharded
+            or on the meta device.
+
+    Example:
+        >>> import orthosparse
+        >>> model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+        >>> _ = orthosparse.sparsify(model, 0.1, generator=torch.Generator().manual_seed(0))
+        >>> deployed, table = deploy(model, torch.ones(1, 64), threads=1, compile=False)
+        >>> [row.layer for row in table.rows], table.error < 1e-4
+        (['0', '2'], True)
+    """
+    check_flag(compile, "compile")
+    if threads is not None:
+        check_at_least(threads, 1, "threads")
+    where = _device(device)
+    plain, arguments = inference_copy(model, where), arguments_of(example, where)
+    limit = _tolerance(plain, tolerance)
+    report = progress or _ignore
+    with on_threads(threads):
+        networks = Networks(plain, arguments, limit)
+        report("network", 0, 4)
+        networks.add_channels_last()
+        removed = networks.add_shrunk()
+        report("network", 1, 4)
+        best = deepcopy(networks.by_name.get("shrunk dense", plain))
+        rows = choose(best, arguments, limit, report)
+        networks.add("deployed", best)
+        if compile:
+            networks.add_compiled("compiled", plain)
+            report("network", 2, 4)
+            networks.add_compiled("deployed compiled", best)
+        report("network", 3, 4)
+        times = networks.times()
+        report("network", 4, 4)
+    chosen = min(times, key=times.__getitem__)
+    deployed = networks.by_name[chosen]
+    return deployed, DeployTable(
+        rows=rows if chosen.startswith("deployed") else tuple(map(_dense, rows)),
+        latency={name: times[name] for name in _ORDER if name in times},
+        chosen=chosen,
+        removed=removed if chosen.startswith(("deployed", "shrunk")) else {},
+        live=sum(int(tensor.count_nonzero()) for tensor in _weights(deployed)),
+        weights=sum(tensor.numel() for tensor in _weights(plain)),
+        bytes={"given": _bytes(plain), "deployed": _bytes(deployed)},
+        error=networks.error(deployed),
+        notes=tuple(networks.notes),
+    )
+
+
+def _device(device: torch.device | str | None) -> torch.device | None:
+    if device is None or isinstance(device, torch.device):
+        return device
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device: expected a device of torch's; got {device!r} ({error})") from None
+
+
+def _tolerance(model: nn.Module, tolerance: float | None) -> float:
+    if tolerance is not None:
+        return check_number("tolerance", tolerance, least=0)
+    types = {parameter.dtype for parameter in model.parameters()}
+    return max((_TOLERANCES[dtype] for dtype in types if dtype in _TOLERANCES), default=0.0)
+
+
+def _ignore(what: str, done: int, parts: int) -> None:
+    del what, done, parts
+
+
+def _dense(row: DeployedLayer) -> DeployedLayer:
+    """The row of a layer that has its dense form because the whole network is faster so."""
+    if row.form.startswith(DENSE):
+        return row
+    return replace(row, form=DENSE, ratio=1.0, note=f"{row.form} is faster, but not in the whole network")
+
+
+def _weights(model: nn.Module) -> Iterable[Tensor]:
+    """The weights of the layers, of compact ones the active entries."""
+    for module in model.modules():
+        if isinstance(module, Compact):
+            yield module.values
+        elif type(module) in LAYERS:
+            yield module.weight  # type: ignore[misc]
+
+
+def _bytes(model: nn.Module) -> int:
+    tensors = {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

@@ -1,0 +1,138 @@
+"""Batch norms folded into the linear layer or convolution before or after them, where that is exact in eval mode."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from orthosparse.deploying.tracing import calls_of, clean, shape_of
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+LAYERS = (nn.Linear, *CONVOLUTIONS)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
+Norm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
+_ARGUMENTS = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+
+
+@torch.no_grad()
+def fold_norms(graph: fx.GraphModule) -> int:
+    """Fold every batch norm that can be folded into a layer that is called once; return how many.
+
+    A batch norm after a layer scales its rows. One before a layer scales its columns, which is exact unless the layer
+    pads with zeros that the shift does not reach.
+    """
+    folded = 0
+    for node in list(graph.graph.nodes):
+        affine = _affine(graph, node)
+        if affine is None:
+            continue
+        before, after = node.args[0], next(iter(node.users)) if len(node.users) == 1 else None
+        layer = own_layer(graph, before)
+        if layer is not None and len(before.users) == 1 and _channels_on_side_one(before, layer):
+            _fold_rows(layer, *affine)
+        elif (layer := own_layer(graph, after)) is not None and not pads(layer) and _channels_on_side_one(node, layer):
+            _fold_columns(layer, *affine)
+        else:
+            continue
+        node.replace_all_uses_with(before)
+        graph.graph.erase_node(node)
+        folded += 1
+    clean(graph)
+    return folded
+
+
+def pads(module: nn.Module) -> bool:
+    """Whether a layer adds zeros around what it is given."""
+    if not isinstance(module, CONVOLUTIONS) or module.padding_mode != "zeros":
+        return False
+    if isinstance(module.padding, str):
+        return module.padding == "same" and max(module.kernel_size) > 1
+    return any(module.padding)
+
+
+def own_layer(graph: fx.GraphModule, node: object) -> Layer | None:
+    """Return the linear layer or convolution of torch's that a node calls, if nothing else uses it or its tensors."""
+    if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.args) != 1 or node.kwargs:
+        return None
+    module = graph.get_submodule(str(node.target))
+    if not isinstance(module, LAYERS) or type(module) not in LAYERS or len(calls_of(graph)[str(node.target)]) > 1:
+        return None
+    own = set(module.parameters())
+    shared = any(other is not module and own & set(other.parameters(recurse=False)) for other in graph.modules())
+    return None if shared else module
+
+
+def set_tensors(module: Layer, weight: Tensor, bias: Tensor | None) -> None:
+    """Give a layer another weight and bias, in the type that its weight has."""
+    dtype = module.weight.dtype
+    module.weight = nn.Parameter(weight.to(dtype).contiguous(), requires_grad=False)
+    held = None if bias is None else nn.Parameter(bias.to(dtype).contiguous(), requires_grad=False)
+    module.register_parameter("bias", held)
+    outputs, inputs = weight.shape[:2]
+    if isinstance(module, nn.Linear):
+        module.out_features, module.in_features = outputs, inputs
+    else:
+        module.out_channels, module.in_channels = outputs, inputs * module.groups
+
+
+def _channels_on_side_one(node: fx.Node, layer: nn.Module) -> bool:
+    """Whether the channels of a layer are those that a batch norm sees: those of sequences are on the last side."""
+    shape = shape_of(node)
+    return shape is not None and (isinstance(layer, CONVOLUTIONS) or len(shape) == 2)
+
+
+def _affine(graph: fx.GraphModule, node: fx.Node) -> tuple[Tensor, Tensor] | None:
+    """Scale and shift of a batch norm with running statistics, in float64; None for any other node."""
+    if node.op == "call_module" and type(norm := graph.get_submodule(str(node.target))) in NORMS:
+        return None if norm.training or norm.running_mean is None else scale_and_shift(norm)
+    if node.op != "call_function" or node.target is not functional.batch_norm or not node.args:
+        return None
+    given: dict[str, Any] = dict(zip(_ARGUMENTS, node.args, strict=False)) | dict(node.kwargs)
+    tensors = {name: _attribute(graph, given.get(name)) for name in _ARGUMENTS[1:5]}
+    computed = any(given.get(name) is not None and tensor is None for name, tensor in tensors.items())
+    mean, variance, weight, bias = tensors.values()
+    if computed or mean is None or variance is None or given.get("training", False) is not False:
+        return None
+    return _computed(mean, variance, weight, bias, given.get("eps", 1e-5))
+
+
+def scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """Return what a batch norm multiplies and adds in eval mode, in float64."""
+    assert isinstance(norm, NORMS)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    return _computed(norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.eps)
+
+
+def _attribute(graph: fx.GraphModule, node: object) -> Tensor | None:
+    """The tensor of the model that a node reads."""
+    if not isinstance(node, fx.Node) or node.op != "get_attr":
+        return None
+    owner, _, name = str(node.target).rpartition(".")
+    return getattr(graph.get_submodule(owner), name)  # type: ignore[no-any-return]
+
+
+def _computed(
+    mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor]:
+    scale = (variance.double() + eps).rsqrt()
+    scale = scale if weight is None else scale * weight
+    return scale, -mean * scale if bias is None else bias - mean * scale
+
+
+def _fold_rows(layer: Layer, scale: Tensor, shift: Tensor) -> None:
+    weight, bias = layer.weight.double(), layer.bias
+    rows = scale.view(-1, *[1] * (weight.dim() - 1))
+    set_tensors(layer, weight * rows, shift if bias is None else bias * scale + shift)
+
+
+def _fold_columns(layer: Layer, scale: Tensor, shift: Tensor) -> None:
+    weight, bias = layer.weight.double(), layer.bias
+    groups = getattr(layer, "groups", 1)
+    by_group = weight.view(groups, -1, *weight.shape[1:])  # [groups, outputs, inputs, *taps]
+    added = (by_group.flatten(3).sum(3) if weight.dim() > 2 else by_group) @ shift.view(groups, -1, 1)
+    columns = scale.view(groups, 1, -1, *[1] * (weight.dim() - 2))
+    shift = added.flatten()
+    set_tensors(layer, (by_group * columns).view(weight.shape), shift if bias is None else bias + shift)

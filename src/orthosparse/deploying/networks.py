@@ -1,0 +1,98 @@
+"""The whole network in other forms: shrunk, channels last, compiled; each only if it computes the same."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import nn
+
+from orthosparse.deploying.copies import Arguments, difference, in_format, outputs_of
+from orthosparse.deploying.folding import fold_norms
+from orthosparse.deploying.shrinking import shrink
+from orthosparse.deploying.timing import seconds
+from orthosparse.deploying.tracing import first_line, record_shapes, traced
+
+_BLOCK = 0.03
+
+
+class Networks:
+    """Networks that compute the same on an example, by name, and why others are not among them.
+
+    Attributes:
+        expected: what the given network returns.
+        tolerance: how far outputs may be from that.
+        notes: what was not done, and why.
+    """
+
+    def __init__(self, plain: nn.Module, arguments: Arguments, tolerance: float) -> None:
+        self.arguments, self.tolerance = arguments, tolerance
+        self.expected = outputs_of(plain, arguments)
+        self.device = self.expected[0].device
+        self.by_name = {"eager": plain}
+        self.notes: list[str] = []
+
+    def error(self, network: nn.Module) -> float:
+        """Return how far the outputs of a network are from those expected."""
+        return difference(outputs_of(network, self.arguments), self.expected)
+
+    def add(self, name: str, network: nn.Module) -> bool:
+        """Take a network up, unless its outputs differ."""
+        gap = self.error(network)
+        if not gap <= self.tolerance:
+            self.notes.append(f"{name}: refused, outputs differ by {gap:.1e}")
+            return False
+        self.by_name[name] = network
+        return True
+
+    def add_channels_last(self) -> None:
+        """Take up the given network in the memory format channels-last, if it has convolutions of pictures."""
+        plain = self.by_name["eager"]
+        if any(parameter.dim() == 4 for parameter in plain.parameters()):
+            self.add("channels-last", in_format(plain, torch.channels_last))
+
+    def add_compiled(self, name: str, network: nn.Module) -> None:
+        """Take up a network compiled by torch, if it can be."""
+        compiled = deepcopy(network)
+        compiled.compile(dynamic=False)
+        try:
+            outputs_of(compiled, self.arguments)
+        except ValueError as error:
+            self.notes.append(f"{name}: torch.compile fails: {first_line(error)}")
+        else:
+            self.add(name, compiled)
+
+    def add_shrunk(self) -> dict[str, int]:
+        """Take up the network without batch norms and dead units; return how many outputs each layer lost."""
+        plain = self.by_name["eager"]
+        graph, reason = traced(deepcopy(plain), self.arguments, self.tolerance)
+        if graph is None:
+            self.notes.append(f"batch norms and dead units are left: {reason}")
+            return {}
+        fold_norms(graph)
+        record_shapes(graph, self.arguments)
+        candidates, removed = {}, {}
+        for split in (False, True):
+            smaller = deepcopy(graph)
+            lost = shrink(smaller, split=split)
+            if not self.add("shrunk dense", smaller):
+                continue
+            for memory_format in (torch.contiguous_format, torch.channels_last):
+                key = f"{split} {memory_format}"
+                candidates[key], removed[key] = in_format(smaller, memory_format), lost
+        times = seconds({key: self.call(each) for key, each in candidates.items()}, self.device, block=_BLOCK)
+        if not times:
+            return {}
+        best = min(times, key=times.__getitem__)
+        self.by_name["shrunk dense"] = candidates[best]
+        return removed[best]
+
+    def times(self) -> dict[str, float]:
+        """Return the seconds that each network takes on the example."""
+        calls = {name: self.call(network) for name, network in self.by_name.items()}
+        return seconds(calls, self.device, block=_BLOCK)
+
+    def call(self, network: nn.Module) -> Callable[[], Any]:
+        """Return a function that runs a network on the example."""
+        args, kwargs = self.arguments
+        return lambda: network(*args, **kwargs)

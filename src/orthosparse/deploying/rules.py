@@ -1,0 +1,133 @@
+"""Which rule for constant and unread channels each node of a graph has."""
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from orthosparse.deploying.folding import NORMS, own_layer
+from orthosparse.deploying.tracing import calls_of, shape_of
+from orthosparse.deploying.units import ChannelwiseRule, FlattenRule, LayerRule, ProductRule, Rule, SumRule
+
+_SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
+_PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
+_POINTWISE_FUNCTIONS = {
+    functional.relu, functional.relu6, functional.gelu, functional.silu, functional.mish, functional.sigmoid,
+    functional.tanh, functional.hardswish, functional.hardsigmoid, functional.hardtanh, functional.leaky_relu,
+    functional.elu, functional.selu, functional.celu, functional.softplus, functional.softsign, functional.logsigmoid,
+    functional.hardshrink, functional.softshrink, functional.tanhshrink, torch.relu, torch.relu_, torch.sigmoid,
+    torch.tanh, torch.clamp, torch.abs, torch.square,
+}  # fmt: skip
+_POINTWISE_METHODS = {"relu", "relu_", "sigmoid", "sigmoid_", "tanh", "tanh_", "clamp", "clamp_", "contiguous", "clone"}
+_POINTWISE_MODULES = (
+    nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Mish, nn.Sigmoid, nn.Tanh, nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh,
+    nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.Softplus, nn.Softsign, nn.LogSigmoid, nn.Hardshrink, nn.Softshrink,
+    nn.Tanhshrink,
+)  # fmt: skip
+_POOLS = (
+    nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
+    nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d,
+)  # fmt: skip
+_PADDED_POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+_POOL_FUNCTIONS = {functional.adaptive_avg_pool1d, functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d}
+_FLATTENED = {torch.flatten, "flatten", "view", "reshape"}
+
+
+def rules_of(graph: fx.GraphModule) -> dict[fx.Node, Rule]:
+    """Return the rules of all nodes that have one."""
+    rules: dict[fx.Node, Rule] = {}
+    calls = calls_of(graph)
+    for node in graph.graph.nodes:
+        shape = shape_of(node)
+        if shape is None or node.op not in ("call_module", "call_function", "call_method"):
+            continue
+        module = graph.get_submodule(str(node.target)) if node.op == "call_module" else None
+        if module is not None and len(calls[str(node.target)]) > 1 and any(True for _ in module.parameters()):
+            continue
+        rule = _layer_rule(graph, node) or _rule(node, module, rules)
+        if rule is not None:
+            rules[node] = rule
+    return rules
+
+
+def _layer_rule(graph: fx.GraphModule, node: fx.Node) -> Rule | None:
+    module, shape = own_layer(graph, node), shape_of(node)
+    if module is None or shape is None:
+        return None
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    axis = len(shape) - 1 if isinstance(module, nn.Linear) else len(shape) + 1 - module.weight.dim()
+    if getattr(module, "groups", 1) == 1:
+        return LayerRule(node, axis, shape[axis], (source,), module=module)
+    assert not isinstance(module, nn.Linear)
+    depthwise = module.groups == module.in_channels == module.out_channels
+    return ChannelwiseRule(node, axis, shape[axis], (source,), module=module) if depthwise else None
+
+
+def _rule(node: fx.Node, module: nn.Module | None, rules: Mapping[fx.Node, Rule]) -> Rule | None:
+    """The rule of a node that is no layer but reads one with a rule."""
+    sources = [arg for arg in node.args if isinstance(arg, fx.Node)]
+    known = [rules[source] for source in sources if source in rules]
+    if not known or node.args[0] is not sources[0]:
+        return None
+    axis, size = known[0].axis, known[0].size
+    if node.target in _SUMS | _PRODUCTS:
+        kind = SumRule if node.target in _SUMS else ProductRule
+        fits = len(node.args) == 2 and not node.kwargs and _aligned(sources, rules, axis, size)
+        return kind(node, axis, size, tuple(sources)) if fits and len(sources) == 2 else None
+    if sources[0] not in rules or any(isinstance(each, fx.Node) for each in node.kwargs.values()):
+        return None
+    if _is_flat(node, module, known[0]):
+        width = (shape_of(node) or ())[axis]
+        return FlattenRule(node, axis, width, (sources[0],), repeats=width // size)
+    if len(sources) > 1:
+        return None
+    rule = Rule(node, axis, size, (sources[0],))
+    if type(module) in NORMS and module.running_mean is not None and axis == 1:  # type: ignore[union-attr]
+        return ChannelwiseRule(node, axis, size, (sources[0],), module=module)  # type: ignore[arg-type]
+    if isinstance(module, _POINTWISE_MODULES) or node.target in _POINTWISE_FUNCTIONS | _POINTWISE_METHODS:
+        return replace(rule, function=_function(node, module))
+    if isinstance(module, _POOLS) or node.target in _POOL_FUNCTIONS or _is_mean(node, known[0]):
+        return replace(rule, function=torch.Tensor.clone)
+    return rule if isinstance(module, _PADDED_POOLS) else None
+
+
+def _aligned(sources: Sequence[fx.Node], rules: Mapping[fx.Node, Rule], axis: int, size: int) -> bool:
+    shapes = [shape_of(source) or () for source in sources]
+    return all(len(shape) == len(shapes[0]) > axis and shape[axis] == size for shape in shapes) and all(
+        rules[source].axis == axis for source in sources if source in rules
+    )
+
+
+def _is_flat(node: fx.Node, module: nn.Module | None, source: Rule) -> bool:
+    """Whether a node makes one side of the channels and all sides after them."""
+    before, after = shape_of(source.node) or (), shape_of(node)
+    if not isinstance(module, nn.Flatten) and node.target not in _FLATTENED:
+        return False
+    if node.target in ("view", "reshape") and node.args[-1] != -1:
+        return False  # a size that would have to change
+    return after == (*before[: source.axis], math.prod(before[source.axis :])) and after != before
+
+
+def _is_mean(node: fx.Node, source: Rule) -> bool:
+    """Whether a node is the mean over sides after the channels."""
+    if node.target not in (torch.mean, "mean") or set(node.kwargs) - {"dim", "keepdim"}:
+        return False
+    dims = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
+    sides = len(shape_of(source.node) or ())
+    given = [dims] if isinstance(dims, int) else list(dims) if isinstance(dims, tuple | list) else []
+    return bool(given) and all(isinstance(dim, int) and dim % sides > source.axis for dim in given)
+
+
+def _function(node: fx.Node, module: nn.Module | None) -> Callable[[Tensor], Tensor]:
+    """What a node does to a tensor, as a function that leaves the tensor as it is."""
+    rest, kwargs = node.args[1:], dict(node.kwargs)
+    if module is not None:
+        return lambda values: module(values.clone())
+    call: Any = getattr(torch.Tensor, node.target) if isinstance(node.target, str) else node.target
+    return lambda values: call(values.clone(), *rest, **kwargs)

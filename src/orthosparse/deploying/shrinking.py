@@ -1,0 +1,216 @@
+"""Dead units removed from a graph: channels that nothing reads, and constant ones, which go into the next bias."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx, nn
+
+from orthosparse.deploying.folding import Layer, set_tensors
+from orthosparse.deploying.rules import rules_of
+from orthosparse.deploying.tracing import clean, shape_of
+from orthosparse.deploying.units import ChannelwiseRule, Constants, LayerRule, Rule, SumRule, bias_of, matrix_of
+
+
+@torch.no_grad()
+def shrink(graph: fx.GraphModule, *, split: bool) -> dict[str, int]:
+    """Remove dead units in place; return how many output units each layer lost.
+
+    Args:
+        split: also remove channels that only some of the layers around a sum, or around a tensor that several layers
+            read, can do without. These then select and scatter channels, which takes time of its own.
+    """
+    found = _Liveness(graph, rules_of(graph), split)
+    found.trace()
+    removed = {}
+    for node, rule in found.rules.items():
+        if isinstance(rule, LayerRule) and (lost := int((~found.need[node]).sum())):
+            removed[str(node.target)] = lost
+    for rule in list(found.rules.values()):
+        _rewrite(found, rule)
+    clean(graph)
+    return removed
+
+
+@dataclass
+class _Liveness:
+    """Which channels of each node are constant, and which are needed: all that is left of a node in the end.
+
+    Attributes:
+        replaced: the nodes that took the place of others.
+    """
+
+    graph: fx.GraphModule
+    rules: dict[fx.Node, Rule]
+    split: bool
+    constants: dict[fx.Node, Constants] = field(default_factory=dict)
+    need: dict[fx.Node, Tensor] = field(default_factory=dict)
+    replaced: dict[fx.Node, fx.Node] = field(default_factory=dict)
+
+    def trace(self) -> None:
+        """Compute constants from the input on, then needs from the output back."""
+        for node, rule in self.rules.items():
+            self.constants[node] = rule.constants(self.inputs(rule))
+            self.need[node] = torch.zeros_like(self.constants[node].known)
+        for node in reversed(self.graph.graph.nodes):
+            if node not in self.rules:
+                for source in node.all_input_nodes:
+                    if source in self.rules:
+                        self.need[source][:] = True
+                continue
+            rule = self.rules[node]
+            need = rule.needed(self.need[node])
+            need = need if bool(need.any()) else rule.needed(_first(need))
+            self.need[node] = need
+            for source, reads in zip(rule.inputs, self.reads(rule), strict=True):
+                if self._is_aligned(source, rule):
+                    self.need[source] |= reads
+                elif source in self.rules:
+                    self.need[source][:] = True
+
+    def inputs(self, rule: Rule) -> list[Constants]:
+        """What is known of the channels of each input."""
+        return [
+            self.constants[source] if self._is_aligned(source, rule) else _nothing_known(source, rule)
+            for source in rule.inputs
+        ]
+
+    def reads(self, rule: Rule) -> list[Tensor]:
+        """Which channels of each input a node reads."""
+        need, inputs = self.need[rule.node], self.inputs(rule)
+        if isinstance(rule, SumRule) and self.split:
+            first, second = (need & ~each.known for each in inputs)
+            return [first if bool((first | second).any()) else need & (need.cumsum(0) == 1), second]
+        reads = rule.reads(need, self.constants[rule.node], inputs)
+        return [each if bool(each.any()) else _first(each) for each in reads]
+
+    def present(self, source: fx.Node, rule: Rule) -> Tensor:
+        """Which channels of an input are left."""
+        if self._is_aligned(source, rule):
+            return self.need[source]
+        return ~_nothing_known(source, rule).known
+
+    def _is_aligned(self, source: fx.Node, rule: Rule) -> bool:
+        """Whether the channels of an input lie where the node reads channels."""
+        return source in self.rules and self.rules[source].axis == rule.axis
+
+
+def _rewrite(found: _Liveness, rule: Rule) -> None:
+    """Let a node compute the channels that are needed from those of its inputs that are left."""
+    graph, node = found.graph, rule.node
+    reads = found.reads(rule)
+    if isinstance(rule, LayerRule):
+        columns = reads[0] if found.split else found.present(rule.inputs[0], rule)
+        _slice_layer(rule.module, found.inputs(rule)[0], found.need[node], columns)
+        reads = [columns]
+    elif isinstance(rule, ChannelwiseRule):
+        _slice_channels(rule.module, found.need[node])
+    selected = [
+        _select(graph, node, found.replaced.get(source, source), rule.axis, found.present(source, rule), wanted)
+        for source, wanted in zip(rule.inputs, reads, strict=True)
+    ]
+    node.args = (*selected, *node.args[len(selected) :])
+    if isinstance(rule, SumRule) and not all(torch.equal(each, found.need[node]) for each in reads):
+        _scatter(found, rule, reads)
+
+
+def _slice_layer(module: Layer, inputs: Constants, rows: Tensor, columns: Tensor) -> None:
+    """Keep some rows and columns of a layer; what the other columns added goes into the bias."""
+    if bool(rows.all()) and bool(columns.all()):
+        return
+    bias = bias_of(module) + matrix_of(module).sum(2) @ torch.where(columns, 0.0, inputs.value)
+    device = module.weight.device
+    weight = module.weight[rows.to(device)][:, columns.to(device)]
+    set_tensors(module, weight, None if module.bias is None and not bool(bias.any()) else bias[rows].to(device))
+
+
+def _slice_channels(module: nn.Module, kept: Tensor) -> None:
+    """Keep some channels of a batch norm or a depthwise convolution."""
+    for name, tensor in module._parameters.items():
+        if tensor is not None:
+            module._parameters[name] = nn.Parameter(tensor[kept.to(tensor.device)], requires_grad=False)
+    for name, buffer in module._buffers.items():
+        if buffer is not None and buffer.dim():
+            module._buffers[name] = buffer[kept.to(buffer.device)]
+    for name in ("num_features", "in_channels", "out_channels", "groups"):
+        if hasattr(module, name):
+            setattr(module, name, int(kept.sum()))
+
+
+def _select(
+    graph: fx.GraphModule, node: fx.Node, source: fx.Node, axis: int, present: Tensor, wanted: Tensor
+) -> fx.Node:
+    """The node that has the wanted channels out of those that are present."""
+    if torch.equal(present, wanted) or not bool(wanted.any()):
+        return source
+    with graph.graph.inserting_before(node):
+        channels = _constant(graph, (present.cumsum(0) - 1)[wanted])
+        return graph.graph.call_function(torch.index_select, (source, axis, channels))
+
+
+def _scatter(found: _Liveness, rule: Rule, reads: list[Tensor]) -> None:
+    """Let a sum add inputs that have only some of its channels, and the constants of the others."""
+    graph, node, need = found.graph, rule.node, found.need[rule.node]
+    part = 1 if int(reads[0].sum()) >= int(reads[1].sum()) else 0
+    total, other = node.args[1 - part], node.args[part]
+    channels = [(need.cumsum(0) - 1)[each] for each in (reads[1 - part], reads[part])]
+    gone = [torch.where(each, 0.0, known.value)[need] for each, known in zip(reads, found.inputs(rule), strict=True)]
+    constant = gone[0] + gone[1]
+    sides = [1] * len(shape_of(node) or ())
+    sides[rule.axis] = -1
+    with graph.graph.inserting_before(node):
+        if len(channels[0]) < int(need.sum()):
+            name = f"spread_{len(found.replaced)}"
+            graph.add_submodule(name, Spread(rule.axis, channels[0].to(_home(graph).device), int(need.sum())))
+            total = graph.graph.call_module(name, (total,))
+        if bool(constant.any()):
+            held = _constant(graph, constant.to(_home(graph).dtype).view(sides))
+            total = graph.graph.call_function(torch.add, (total, held))
+        if len(channels[1]):
+            total = graph.graph.call_function(torch.index_add, (total, rule.axis, _constant(graph, channels[1]), other))
+    assert isinstance(total, fx.Node)
+    found.replaced[node] = total
+    node.replace_all_uses_with(total)
+
+
+class Spread(nn.Module):
+    """A tensor with some of the channels of another, whose other channels are zero."""
+
+    channels: Tensor
+
+    def __init__(self, axis: int, channels: Tensor, size: int) -> None:
+        super().__init__()
+        self.axis, self.size = axis, size
+        self.register_buffer("channels", channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return all channels."""
+        whole = x.new_zeros(*x.shape[: self.axis], self.size, *x.shape[self.axis + 1 :])
+        return whole.index_copy(self.axis, self.channels, x)
+
+    def extra_repr(self) -> str:
+        """Return how many channels become how many."""
+        return f"{len(self.channels)} of {self.size}"
+
+
+def _home(graph: fx.GraphModule) -> Tensor:
+    """A parameter, of the device and the type that the network has."""
+    return next(graph.parameters())
+
+
+def _constant(graph: fx.GraphModule, tensor: Tensor) -> fx.Node:
+    """A node that reads a new buffer."""
+    number = sum(name.startswith("channels_") for name, _ in graph.named_buffers())
+    graph.register_buffer(f"channels_{number}", tensor.to(_home(graph).device))
+    return graph.graph.get_attr(f"channels_{number}")
+
+
+def _first(like: Tensor) -> Tensor:
+    first = torch.zeros_like(like)
+    first[0] = True
+    return first
+
+
+def _nothing_known(source: fx.Node, rule: Rule) -> Constants:
+    shape = shape_of(source)
+    assert shape is not None
+    return Constants.none(shape[rule.axis])

@@ -1,0 +1,105 @@
+"""The table that deploy returns: the form of each layer with all its times, and what the whole network takes."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from orthosparse.tables import html_table, text_table
+
+_HEADINGS = ("layer", "shape", "density", "form", "dense", "chosen", "ratio", "note")
+
+
+@dataclass(frozen=True)
+class DeployedLayer:
+    """What became of one layer.
+
+    Attributes:
+        shape: of the weight that is left once dead units are removed.
+        density: the fraction of these weights that are not zero.
+        form: ``dense``, ``dense channels-last``, ``entries``, ``block:64`` (or another size) or ``2:4``.
+        times: seconds a call, by form, on the inputs that the layer meets in the example.
+        ratio: time of the faster dense form over that of the chosen one.
+        note: why it is dense, or why a form was refused.
+    """
+
+    layer: str
+    shape: tuple[int, ...]
+    density: float
+    form: str
+    times: Mapping[str, float] = field(default_factory=dict)
+    ratio: float = 1.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class DeployTable:
+    """What one call of deploy did; ``print`` it, show it in a notebook, or take ``to_dict()``.
+
+    Attributes:
+        latency: seconds a call of the whole network: ``eager``, ``channels-last`` and ``compiled`` are the network as
+            it was given, with its zeros; ``shrunk dense`` is without its batch norms and dead units; ``deployed`` has
+            each layer in its own form.
+        chosen: the entry of `latency` that was returned.
+        removed: how many output units each layer lost.
+        live: weights of the layers that are not zero, in the network that was returned.
+        weights: weights of the layers of the network that was given, zeros included.
+        bytes: ``given`` and ``deployed``: bytes of all parameters and buffers.
+        error: the largest difference between the outputs on the example, over the largest output.
+        notes: what was not done, and why.
+    """
+
+    rows: tuple[DeployedLayer, ...]
+    latency: Mapping[str, float]
+    chosen: str
+    removed: Mapping[str, int]
+    live: int
+    weights: int
+    bytes: Mapping[str, int]
+    error: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ratio(self) -> float:
+        """Time of the fastest form of the given network over that of the returned one."""
+        given = [self.latency[name] for name in ("eager", "channels-last", "compiled") if name in self.latency]
+        return min(given) / self.latency[self.chosen]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return asdict(self) | {"ratio": self.ratio}
+
+    def __str__(self) -> str:
+        table = text_table(_HEADINGS, map(_cells, self.rows), left=("layer", "shape", "form", "note"))
+        return "\n".join([table, "", *self._last_lines()])
+
+    def _repr_html_(self) -> str:
+        return html_table(_HEADINGS, map(_cells, self.rows), self._last_lines())
+
+    def _last_lines(self) -> list[str]:
+        times = ", ".join(f"{name} {_milliseconds(seconds)}" for name, seconds in self.latency.items())
+        units = sum(self.removed.values())
+        before, after = (f"{self.bytes[key] / 2**20:,.1f}" for key in ("given", "deployed"))
+        return [
+            f"{self.chosen}: {self.ratio:.2f}x the fastest form of the given network ({times})",
+            f"{self.live:,} of {self.weights:,} weights are not zero; {units:,} dead units removed; "
+            f"{before} -> {after} MiB; outputs within {self.error:.1e}",
+            *self.notes,
+        ]
+
+
+def _cells(row: DeployedLayer) -> tuple[str, ...]:
+    dense = [seconds for form, seconds in row.times.items() if form.startswith("dense")]
+    return (
+        row.layer,
+        "x".join(map(str, row.shape)),
+        f"{row.density:.4f}",
+        row.form,
+        _milliseconds(min(dense)) if dense else "",
+        _milliseconds(row.times[row.form]) if row.form in row.times else "",
+        f"{row.ratio:.2f}x" if row.times else "",
+        row.note,
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3f} ms"

@@ -1,0 +1,92 @@
+"""A model as a graph of torch.fx, without what does nothing in eval mode; or why it has none."""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from orthosparse.checks import named_on_error
+from orthosparse.deploying.copies import Arguments, difference, outputs_of
+
+_NOTHING = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+# What Python code raises that meets a stand-in for a tensor where it needs a value.
+_ERRORS = (fx.proxy.TraceError, TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError)
+
+
+def traced(model: nn.Module, arguments: Arguments, tolerance: float) -> tuple[fx.GraphModule | None, str]:
+    """Return the graph of `model` as it runs with these arguments, sharing its modules; or None, and the reason."""
+    try:
+        graph = fx.symbolic_trace(model, concrete_args=_left_out(model, arguments))
+    except _ERRORS as error:
+        return None, f"cannot be traced by torch.fx: {first_line(error)}"
+    _drop_what_does_nothing(graph)
+    record_shapes(graph, arguments)
+    if difference(outputs_of(graph, arguments), outputs_of(model, arguments)) > tolerance:
+        return None, "its torch.fx trace computes something else"
+    return graph, ""
+
+
+def record_shapes(graph: fx.GraphModule, arguments: Arguments) -> None:
+    """Note the shape of what every node returns, under ``node.meta["shape"]``; None where that is no tensor."""
+    given = inspect.signature(graph.forward).bind(*arguments[0], **arguments[1])
+    given.apply_defaults()
+    with torch.inference_mode(), named_on_error("example"):
+        _Shapes(graph).run(*given.arguments.values())
+
+
+class _Shapes(fx.Interpreter):
+    def run_node(self, node: fx.Node) -> Any:
+        """Run a node and note the shape of its result."""
+        result = super().run_node(node)
+        node.meta["shape"] = tuple(result.shape) if isinstance(result, Tensor) else None
+        return result
+
+
+def shape_of(node: fx.Node) -> tuple[int, ...] | None:
+    """Return the shape of what a node returns, if that is a tensor."""
+    return node.meta.get("shape")
+
+
+def calls_of(graph: fx.GraphModule) -> dict[str, list[fx.Node]]:
+    """Return the nodes that call each module, by its name."""
+    calls: dict[str, list[fx.Node]] = {}
+    for node in graph.graph.nodes:
+        if node.op == "call_module":
+            calls.setdefault(str(node.target), []).append(node)
+    return calls
+
+
+def clean(graph: fx.GraphModule) -> None:
+    """Remove nodes and modules that nothing uses, and compile the graph to Python."""
+    graph.graph.eliminate_dead_code()
+    graph.delete_all_unused_submodules()
+    graph.graph.lint()
+    graph.recompile()
+
+
+def _left_out(model: nn.Module, arguments: Arguments) -> dict[str, Any]:
+    """The arguments of forward that are left at their defaults, which decide between branches."""
+    args, kwargs = arguments
+    signature = inspect.signature(model.forward)
+    given = signature.bind(*args, **kwargs).arguments
+    empty = inspect.Parameter.empty
+    return {
+        name: parameter.default
+        for name, parameter in signature.parameters.items()
+        if name not in given and parameter.default is not empty
+    }
+
+
+def _drop_what_does_nothing(graph: fx.GraphModule) -> None:
+    for node in list(graph.graph.nodes):
+        if node.op == "call_module" and type(graph.get_submodule(node.target)) in _NOTHING:
+            node.replace_all_uses_with(node.args[0])
+            graph.graph.erase_node(node)
+    clean(graph)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the kind of an error and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

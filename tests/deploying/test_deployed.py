@@ -1,0 +1,183 @@
+"""deploy: a network for inference that computes the same, and a table that says what was measured."""
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import orthosparse
+from deploying.models import NETWORKS, network, pictures
+from orthosparse import compact, deploy, sparsify
+from orthosparse.masking import attach
+
+
+def weights_and_buffers(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_outputs_are_those_of_the_model_in_eval_mode_for_any_batch(kind, generator):
+    model, x = network(kind, generator), pictures(generator)
+    deployed, table = deploy(model, x, compile=False)
+    others = pictures(generator, batch=3)
+    torch.testing.assert_close(deployed(others), model.eval()(others), rtol=1e-9, atol=1e-9)
+    assert table.error <= 1e-10
+    assert not deployed.training
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_the_model_stays_as_it_was(kind, generator):
+    model, x = network(kind, generator), pictures(generator)
+    before, modules = weights_and_buffers(model), list(model.modules())
+    deploy(model, x, compile=False)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(a is b for a, b in zip(model.modules(), modules, strict=True))
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert model.training
+
+
+@pytest.mark.parametrize("state", ["masked", "compact", "baked"])
+def test_masked_compact_and_baked_models_deploy_alike(state, generator):
+    model = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 8))
+    sparsify(model, 0.1, generator=generator)
+    x = torch.randn(3, 64, generator=generator)
+    expected = model(x).detach()
+    if state == "compact":
+        compact(model)
+    elif state == "baked":
+        orthosparse.bake(model)
+    deployed, table = deploy(model, x, compile=False)
+    torch.testing.assert_close(deployed(x), expected)
+    assert [row.layer for row in table.rows] == ["0", "2"]
+    assert not orthosparse.masks_of(deployed) or table.chosen == "deployed"
+
+
+def test_entries_that_are_faster_are_taken_and_verified(generator):
+    model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
+    sparsify(model, 0.01, distribution="uniform", generator=generator)
+    _, table = deploy(model, torch.randn(16, 1024, generator=generator), threads=1, compile=False)
+    assert [row.form for row in table.rows] == ["entries", "entries"]
+    assert table.chosen == "deployed"
+    assert table.bytes["deployed"] < 0.3 * table.bytes["given"]
+    assert all(row.ratio == pytest.approx(row.times["dense"] / row.times["entries"]) for row in table.rows)
+    assert table.live == int(sum(layer.weight.count_nonzero() for layer in (model[0], model[2])))
+
+
+def test_a_network_of_dense_weights_is_returned_dense(generator):
+    model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+    _, table = deploy(model, torch.randn(2, 32, generator=generator), compile=False)
+    assert {row.form for row in table.rows} == {"dense"}
+    assert all("density 1.00" in row.note for row in table.rows)
+
+
+def test_the_fastest_network_is_the_one_returned(generator):
+    _, table = deploy(network("residual", generator), pictures(generator), compile=False)
+    assert table.latency[table.chosen] == min(table.latency.values())
+    assert {"eager", "channels-last", "shrunk dense", "deployed"} == set(table.latency)
+
+
+def test_what_cannot_be_traced_keeps_its_units_and_says_so(generator):
+    _, table = deploy(network("branching", generator), pictures(generator), compile=False)
+    assert "shrunk dense" not in table.latency
+    assert not table.removed
+    assert "cannot be traced by torch.fx" in table.notes[0]
+    assert [row.layer for row in table.rows] == ["fc1", "fc2", "spare"]
+    assert table.rows[2].note == "not reached by the example"
+
+
+def test_a_tolerance_that_rounding_exceeds_refuses_the_form(generator):
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
+    sparsify(model, 0.05, generator=generator)
+    x = torch.randn(64, 256, generator=generator)
+    deployed, table = deploy(model, x, tolerance=0, compile=False)
+    assert torch.equal(deployed(x), model(x))
+    refused = [row for row in table.rows if row.form == "dense" and "outputs differ" in row.note]
+    assert refused or table.error == 0
+
+
+def test_keyword_arguments_and_defaults_choose_the_branch(generator):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(6, 6)
+
+        def forward(self, x, scale=None, *, shift=0.0):
+            y = self.fc(x) if scale is None else self.fc(x) * scale
+            return {"out": y + shift, "in": x}
+
+    model, x = Scaled(), torch.ones(2, 6)
+    plain, _ = deploy(model, {"x": x}, compile=False)
+    torch.testing.assert_close(plain(x=x)["out"], model(x)["out"])
+    scaled, _ = deploy(model, (x, torch.tensor(2.0)), compile=False)
+    torch.testing.assert_close(scaled(x, torch.tensor(3.0))["out"], model(x, torch.tensor(3.0))["out"])
+
+
+def test_a_deployed_network_is_copied_loaded_and_exported(generator):
+    model, x = network("residual", generator, dtype=torch.float32), pictures(generator, dtype=torch.float32)
+    deployed, _ = deploy(model, x, compile=False)
+    with torch.inference_mode():
+        expected = deployed(x)
+        torch.testing.assert_close(copy.deepcopy(deployed)(x), expected)
+        deployed.load_state_dict(deployed.state_dict())
+        torch.testing.assert_close(torch.export.export(deployed, (x,)).module()(x), expected)
+
+
+def test_a_compiled_network_is_a_plain_module_too(generator):
+    model, x = network("plain", generator, dtype=torch.float32), pictures(generator, dtype=torch.float32)
+    deployed, table = deploy(model, x)
+    assert {"compiled", "deployed compiled"} <= set(table.latency)
+    torch.testing.assert_close(deployed(x), model.eval()(x), rtol=1e-3, atol=1e-4)
+    assert not any("_orig_mod" in key for key in deployed.state_dict())
+    torch.testing.assert_close(copy.deepcopy(deployed)(x), deployed(x))
+
+
+def test_progress_counts_layers_and_networks(generator):
+    seen = []
+    deploy(network("plain", generator), pictures(generator), compile=False, progress=lambda *each: seen.append(each))
+    layers = [each for each in seen if each[0] == "layers"]
+    assert [done for _, done, _ in layers] == list(range(1, layers[0][2] + 1))
+    assert seen[-1] == ("network", 4, 4)
+
+
+def test_threads_are_put_back(generator):
+    before = torch.get_num_threads()
+    deploy(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), threads=before + 1, compile=False)
+    assert torch.get_num_threads() == before
+
+
+def test_tables_print_and_are_plain_values(generator):
+    _, table = deploy(network("plain", generator), pictures(generator), compile=False)
+    assert json.loads(json.dumps(table.to_dict()))["chosen"] == table.chosen
+    assert table.chosen in str(table)
+    assert table._repr_html_().startswith("<table>")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"model": nn.Linear}, TypeError, "model: expected a torch.nn.Module"),
+        ({"model": nn.Sequential(nn.LazyLinear(3))}, ValueError, "lazy"),
+        ({"model": nn.Sequential(nn.Linear(4, 4, device="meta"))}, ValueError, "meta device"),
+        ({"example": "x"}, TypeError, "example: expected a tensor"),
+        ({"example": torch.ones(1, 3)}, ValueError, "example: the model cannot take it"),
+        ({"threads": 0}, ValueError, "threads: expected an integer of at least 1"),
+        ({"tolerance": -1.0}, ValueError, "tolerance: expected a finite number of at least 0"),
+        ({"tolerance": float("nan")}, ValueError, "tolerance"),
+        ({"compile": 1}, TypeError, "compile: expected True or False"),
+        ({"device": "abacus"}, ValueError, "device: expected"),
+    ],
+)
+def test_wrong_arguments_are_named(changes, error, message):
+    given = {"model": nn.Sequential(nn.Linear(4, 4)), "example": torch.ones(1, 4)} | changes
+    with pytest.raises(error, match=message):
+        deploy(given.pop("model"), given.pop("example"), **given)
+
+
+def test_attention_that_reads_its_weights_itself_stays(generator):
+    model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    attach(model, {"linear1": torch.rand(32, 16, generator=generator) < 0.2})
+    x = torch.randn(2, 3, 16, generator=generator)
+    deployed, _ = deploy(model, x, compile=False)
+    torch.testing.assert_close(deployed(x), model.eval()(x), rtol=1e-3, atol=1e-4)
