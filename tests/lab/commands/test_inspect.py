@@ -1,4 +1,7 @@
+import html
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,11 @@ def test_a_function_of_a_file_gives_json_and_nothing_else(tmp_path, capsys):
         (["mlp", "--classes", "0"], "classes: expected 1 or more; got 0"),
         (["mlp", "--data", "digits", "--input", "3x4x4"], "input: expected 1x8x8, the shape of digits; got 3x4x4"),
         (["mlp", "--data", "digits", "--classes", "3"], "classes: expected at least 10, as digits has; got 3"),
+        (
+            ["mlp", "--data", "digits", "--input", "tokens:8"],
+            "input: expected 1x8x8, the shape of digits; got tokens:8",
+        ),
+        (["mlp", "--input", "tokens:8"], "input: expected CHANNELSxHEIGHTxWIDTH for mlp; got tokens:8"),
     ],
 )
 def test_a_wrong_argument_is_one_line(tmp_path, capsys, arguments, message):
@@ -76,3 +84,55 @@ def test_a_model_of_a_file_needs_an_output_for_every_class_of_the_data(tmp_path,
     given = ["--data", "digits", "--input", "1x8x8", "--out", str(tmp_path / "out")]
     assert main(["inspect", f"{tmp_path}/nets.py:small", *given]) == 2
     assert "classes: expected at least 10, as digits has; got 4" in capsys.readouterr().err
+
+
+FILES = {
+    "pieces.py": (
+        "from torch import nn\ndef block(width):\n    return nn.Sequential(nn.Linear(width, width), nn.Tanh())\n"
+    ),
+    "nets.py": (
+        "from torch import nn\n"
+        "from pieces import block\n"
+        "def language(classes=9):\n"
+        "    return nn.Sequential(nn.Embedding(9, 8), block(8), nn.Linear(8, classes))\n"
+        "def segmenter():\n"
+        "    return nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), nn.Hardsigmoid(), nn.Conv2d(8, 3, 1))\n"
+    ),
+}
+
+
+@pytest.fixture
+def nets(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "source"),
+    [
+        ("language", ["--input", "tokens:5"], "random tokens out of 9"),
+        ("segmenter", ["--input", "2x6x6"], "Gaussian inputs"),
+    ],
+)
+def test_models_of_tokens_and_of_pixels_are_inspected_from_files_that_import_others(
+    nets, capsys, name, options, source
+):
+    assert main(["inspect", f"nets.py:{name}", *options, "--density", "0.5", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert source in facts["inputs"]
+    for start in facts["starts"].values():
+        assert start["effective_density"] <= start["density"]
+        assert start["gradient_norm"] > 0
+
+
+def test_the_foot_of_the_page_repeats_the_page(nets, capsys, tmp_path):
+    given = ["nets.py:language", "--input", "tokens:5", "--classes", "7", "--option", "tap=random", "--exclude", "2"]
+    assert main(["inspect", *given, "--density", "0.5", "--double", "--out", "first"]) == 0
+    page = (tmp_path / "first" / "nets-py-language.html").read_text()
+    line = re.search(r"orthosparse (inspect nets.py:language .*?); commit", page)[1]
+    assert main([*html.unescape(line).split(), "--out", "second"]) == 0
+    again = (tmp_path / "second" / "nets-py-language.html").read_text()
+    dated = re.compile(r"\d{4}-\d\d-\d\dT?[\d:+ ]*")
+    assert dated.sub("", again) == dated.sub("", page)

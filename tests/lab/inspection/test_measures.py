@@ -6,8 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import orthosparse
-from orthosparse.lab.inspection import Effort, Plan, Start, measure, plain, starts
-from orthosparse.lab.inspection.measures import loss_of
+from orthosparse.lab.inspection import Effort, Head, Inputs, Plan, Start, inspect_model, measure, plain, starts
 
 
 def test_the_asked_scheme_is_orthogonal_and_base_is_not(found):
@@ -21,9 +20,8 @@ def test_the_asked_scheme_is_orthogonal_and_base_is_not(found):
 def test_singular_values_are_those_of_torchs_own_jacobian(network):
     target, inputs = network
     start = Start("dense", target.model.eval(), None)
-    batch = (inputs.images, inputs.labels)
-    spectrum = measure(start, batch, gain=1.0, output=None, effort=Effort(samples=2), seed=0).spectrum
-    for image, values in zip(inputs.images, spectrum.values, strict=False):
+    spectrum = measure(start, inputs, gain=1.0, head=Head(), effort=Effort(samples=2), seed=0).spectrum
+    for image, values in zip(inputs.x, spectrum.values, strict=False):
         jacobian = torch.func.jacrev(lambda x: target.model(x.unsqueeze(0))[0])(image)
         torch.testing.assert_close(values, torch.linalg.svdvals(jacobian.flatten(1).detach()), atol=1e-5, rtol=1e-4)
     assert spectrum.shape == (2, 5)
@@ -32,9 +30,9 @@ def test_singular_values_are_those_of_torchs_own_jacobian(network):
 def test_gradients_are_those_of_the_loss(network):
     target, inputs = network
     model = nn.Sequential(target.model).eval()
-    (start, *_) = starts(model, Plan(kind="default"), (inputs.images, inputs.labels), loss=loss_of(None), seed=0)
-    measured = measure(start, (inputs.images, inputs.labels), gain=1.0, output=None, effort=Effort(samples=1), seed=0)
-    loss = cross_entropy(start.model(inputs.images), inputs.labels)
+    (start, *_) = starts(model, Plan(kind="default"), (inputs.x, inputs.labels), loss=Head().loss, seed=0)
+    measured = measure(start, inputs, gain=1.0, head=Head(), effort=Effort(samples=1), seed=0)
+    loss = cross_entropy(start.model(inputs.x), inputs.labels)
     (gradient,) = torch.autograd.grad(loss, start.model[0].fc3.weight)
     assert measured.flow.norms["0.fc3"] == pytest.approx(float(gradient.norm()), rel=1e-4)
     assert measured.flow.loss == pytest.approx(float(loss.detach()), rel=1e-5)
@@ -43,8 +41,8 @@ def test_gradients_are_those_of_the_loss(network):
 def test_a_large_jacobian_is_measured_without_having_it_whole(generator):
     model = nn.Sequential(nn.Flatten(), nn.Linear(600, 600, bias=False)).eval()
     orthosparse.init.orthogonal_(model[1].weight, gain=2.0, generator=generator)
-    batch = (torch.randn(2, 600, generator=generator), torch.zeros(2, dtype=torch.long))
-    measured = measure(Start("dense", model, None), batch, gain=2.0, output=None, effort=Effort(samples=1), seed=0)
+    inputs = Inputs(torch.randn(2, 600, generator=generator), torch.zeros(2, dtype=torch.long), "noise")
+    measured = measure(Start("dense", model, None), inputs, gain=2.0, head=Head(), effort=Effort(samples=1), seed=0)
     assert not measured.spectrum.exact
     assert measured.spectrum.max == pytest.approx(2, rel=1e-3)
     assert measured.spectrum.mean == pytest.approx(2, rel=1e-2)
@@ -58,3 +56,12 @@ def test_all_findings_are_plain_values(found):
     assert facts["dense"]["report"] is None
     assert set(facts["base"]["layers"]) == {f"fc{index}" for index in range(1, 8)}
     assert len(facts["base"]["singular_values"]["values"]) == 4
+
+
+def test_the_effective_density_counts_the_layers_that_the_density_counts(network):
+    target, inputs = network
+    dense, base, asked = inspect_model(target.model, Plan(density=0.05, exclude=("fc1", "fc7")), inputs)
+    assert dense.effective_density == 1
+    for each in (base, asked):
+        live = sum(int(each.effective.layers[f"fc{number}"].live.sum()) for number in range(2, 7))
+        assert each.effective_density == live / each.report.numel <= each.density < each.effective.total

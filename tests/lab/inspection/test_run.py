@@ -1,11 +1,13 @@
 from orthosparse.lab.inspection import Effort, Plan, inspect_model, plain
 
 
-def test_a_seed_decides_what_is_found_and_every_start_is_announced(network, found):
+def test_a_seed_decides_what_is_found_and_every_part_is_counted(network, found):
     target, inputs = network
     told = []
-    same = inspect_model(target.model, Plan(density=0.05, gain=1.02), inputs, seed=1, announce=told.append)
-    assert told == ["dense", "base", "eoi"]
+    tell = lambda *progress: told.append(progress)  # noqa: E731
+    same = inspect_model(target.model, Plan(density=0.05, gain=1.02), inputs, seed=1, progress=tell)
+    assert [(done, total) for _, done, total in told] == [(done, 15) for done in range(16)]
+    assert [what for what, _, _ in told[::5]] == ["dense: start", "base: start", "eoi: start", "done"]
     assert [plain(each) for each in same] == [plain(each) for each in found]
     other = inspect_model(target.model, Plan(density=0.05), inputs, seed=2, effort=Effort(samples=1))
     assert plain(other[-1])["layers"] != plain(found[-1])["layers"]

@@ -3,13 +3,12 @@ import torch
 from torch import nn
 
 import orthosparse
-from orthosparse.lab.inspection import Plan, prepared, starts
-from orthosparse.lab.inspection.measures import loss_of
+from orthosparse.lab.inspection import Head, Plan, prepared, starts
 
 
 def listed(network, plan, seed=1):
     target, inputs = network
-    return list(starts(target.model, plan, (inputs.images, inputs.labels), loss=loss_of(None), seed=seed))
+    return list(starts(target.model, plan, (inputs.x, inputs.labels), loss=Head().loss, seed=seed))
 
 
 def test_the_dense_start_comes_first_and_the_sparse_ones_share_its_weights_and_counts(network):

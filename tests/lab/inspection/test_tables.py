@@ -34,4 +34,6 @@ def test_dead_channels_and_layers_without_a_gradient_are_remarked_on(found):
     flow = replace(found[0].flow, norms={**found[0].flow.norms, "fc2": 0.0, "fc3": 0.0})
     first, *others = remarks([replace(found[0], flow=flow), *found[1:]])
     assert first.startswith("2 layers get no gradient")
+    one = replace(found[0].flow, norms={**found[0].flow.norms, "fc2": 0.0})
+    assert remarks([replace(found[0], flow=one), *found[1:]])[0].startswith("1 layer gets no gradient")
     assert others == found[-1].report.warnings

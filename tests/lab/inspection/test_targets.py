@@ -1,8 +1,7 @@
 import pytest
 import torch
-from torch import nn
 
-from orthosparse.lab.inspection import outputs_of, parse_shape, picker, resolve
+from orthosparse.lab.inspection import Head, head_of, parse_input, picker, resolve, shape_text
 
 FILE = """
 import torch
@@ -26,6 +25,13 @@ def wrong():
 
 number = 1
 """
+
+
+def outputs_of(target, pick=None):
+    """The classes of a model that returns [batch, classes]."""
+    head, (_, classes) = head_of(target, Head(pick))
+    assert head == Head(pick)
+    return classes
 
 
 @pytest.fixture
@@ -62,9 +68,13 @@ def test_a_function_gets_the_arguments_it_takes(file):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("plain", {"in_shape": (12,), "classes": 3}, "classes: expected none, as plain in .* takes no such argument"),
+        (
+            "plain",
+            {"in_shape": (12,), "activation": "relu"},
+            "activation: expected none, as .*plain takes no such argument",
+        ),
         ("plain", {}, "input: expected the shape of one input"),
-        ("wrong", {"in_shape": (12,)}, "model: expected wrong in .* to return a torch.nn.Module; got int"),
+        ("wrong", {"in_shape": (12,)}, "model: expected .*:wrong to return a torch.nn.Module; got int"),
         ("number", {"in_shape": (12,)}, r"model: expected a function of .*\(plain, small, wrong\); got 'number'"),
     ],
 )
@@ -75,7 +85,7 @@ def test_what_a_file_cannot_give_is_said(file, name, options, message):
 
 def test_a_missing_file_and_an_unknown_name_are_said(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"model: expected a file at .*none\.py"):
-        resolve(f"{tmp_path}/none.py:make")
+        resolve(f"{tmp_path}/none.py:make", in_shape=(1,))
     with pytest.raises(ValueError, match="model: expected one of cnn1000"):
         resolve("resnet33")
 
@@ -91,10 +101,15 @@ def test_an_output_that_is_no_tensor_is_said_to_need_a_name(file):
         outputs_of(resolve(f"{file}:small", in_shape=(12,)))
 
 
-@pytest.mark.parametrize("text", ["", "3x", "axb", "0x3", "3,3"])
+@pytest.mark.parametrize("text", ["", "3x", "axb", "0x3", "3,3", "tokens:", "tokens:0"])
 def test_a_shape_that_is_none_is_refused(text):
-    with pytest.raises(ValueError, match="input: expected sides such as 3x224x224"):
-        parse_shape(text)
+    with pytest.raises(ValueError, match="input: expected sides such as 3x224x224, or tokens:128"):
+        parse_input(text)
+
+
+def test_a_shape_reads_as_it_is_written():
+    for text in ("3x32x32", "12", "tokens:128", "tokens:2x8"):
+        assert shape_text(*parse_input(text)) == text
 
 
 def test_asking_for_the_outputs_leaves_the_mode_alone():
@@ -104,11 +119,53 @@ def test_asking_for_the_outputs_leaves_the_mode_alone():
     assert target.model.training
 
 
-def test_a_picker_takes_keys_attributes_and_indices():
-    out = nn.Linear(2, 3)
-    assert picker(None) is None
-    assert picker("a")({"a": 1}) == 1
-    assert picker("out_features")(out) == 3
-    assert picker("-1")([1, 2]) == 2
-    with pytest.raises(ValueError, match="output: 'b' is not in what the model returns, a dict"):
-        picker("b")({"a": 1})
+TOKENS = """
+import torch
+from torch import nn
+
+class Reader(nn.Module):
+    def __init__(self, mean):
+        super().__init__()
+        self.mean, self.positions = mean, nn.Embedding(8, 4)
+        self.words, self.layer = nn.Embedding(30, 4), nn.Linear(4, 30)
+    def forward(self, x):
+        h = self.layer(self.words(x) + self.positions(torch.arange(x.shape[1])))
+        return h.mean(1) if self.mean else h
+
+def language():
+    return Reader(False)
+
+def classifier():
+    return Reader(True)
+
+def pictures():
+    return nn.Conv2d(3, 6, 1)
+"""
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    (tmp_path / "readers.py").write_text(TOKENS)
+    return lambda name, **options: resolve(f"{tmp_path}/readers.py:{name}", **{"in_shape": (8,), **options})
+
+
+def test_the_vocabulary_is_that_of_the_embedding_that_reads_the_tokens(tokens):
+    target = tokens("language", tokens=True)
+    assert (target.embedding, target.vocabulary) == ("words", 30)
+    with pytest.raises(ValueError, match="input: expected a model that gives its tokens to an"):
+        tokens("pictures", tokens=True, in_shape=(3, 4, 4))
+    with pytest.raises(ValueError, match=r"input: expected tokens that the model takes; got \(9,\) of them"):
+        tokens("language", tokens=True, in_shape=(9,))
+
+
+def test_classes_are_the_last_axis_of_a_language_model_and_else_the_second(tokens):
+    assert head_of(tokens("language", tokens=True), Head()) == (Head(axis=-1), (1, 8, 30))
+    assert head_of(tokens("classifier", tokens=True), Head()) == (Head(), (1, 30))
+    assert head_of(tokens("pictures", in_shape=(3, 4, 5)), Head()) == (Head(), (1, 6, 4, 5))
+
+
+def test_a_model_of_tokens_that_is_shown_numbers_is_answered_with_the_option(tokens):
+    with pytest.raises(ValueError, match=r"input: expected one that .*; a model of tokens takes --input tokens:8"):
+        head_of(tokens("language"), Head())
+    with pytest.raises(ValueError, match="input: expected CHANNELSxHEIGHTxWIDTH for mlp; got tokens:8"):
+        resolve("mlp", in_shape=(8,), tokens=True)

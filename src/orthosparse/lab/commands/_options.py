@@ -1,7 +1,8 @@
 """Options that several commands read the same way, and how they print counts and JSON."""
 
 import json as _json
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -125,6 +126,28 @@ def counted(count: int, noun: str) -> str:
         ('1 row', '0 pairs')
     """
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def command_line(context: typer.Context, *, without: Collection[str] = ()) -> str:
+    """Return the command that does the same again: what was given, and the seed.
+
+    Args:
+        without: parameters that do not change what comes out.
+    """
+    words = [context.command_path]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in without or source is None or (source.name == "DEFAULT" and name != "seed"):
+            continue
+        value = context.params[name]
+        option = [] if parameter.param_type_name == "argument" else [parameter.opts[0]]
+        if isinstance(value, bool):
+            words += option if value else parameter.secondary_opts[:1]
+        else:
+            for each in value if isinstance(value, list | tuple) else [value]:
+                words += [*option, str(each)]
+    return f"{words[0]} {shlex.join(words[1:])}".strip()
 
 
 def print_json(value: Any) -> None:

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import Seed
+from orthosparse.lab.commands._options import Seed, command_line
 
 _DATA = "Data: the 1797 digits of 8 x 8 pixels that come with scikit-learn, the last 360 for the test."
 _QUICK = "Use small sizes that take seconds, to try the command; the numbers mean nothing."
 
 
 def demo(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="The folder for the page and the picture.")] = Path("demo-out"),
     seed: Seed = 0,
     density: Annotated[float, typer.Option(help="Density of the sparse networks.")] = 0.125,
@@ -54,7 +55,7 @@ def demo(
     densities = {name: parts.density_of(network) for name, network in networks.items()}
     print_table(parts.network_table(isometries, densities, history, title=_title(shape, course)), to)
     found = parts.Demo(shape, course, samples, networks, densities, isometries, history)
-    write_page(parts.page_of(found, foot_of(f"orthosparse demo --seed {seed}", _DATA)), out / "index.html")
+    write_page(parts.page_of(found, foot_of(command_line(context, without=("out",)), _DATA)), out / "index.html")
     to.print(f"Page: {out / 'index.html'}  Picture of the sampler: {out / 'sampler.png'}", soft_wrap=True)
 
 

@@ -1,6 +1,8 @@
 """`orthosparse inspect`: what a sparse start does to a model, before a GPU-week is spent on it."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +21,7 @@ from orthosparse.lab.commands._options import (
     Seed,
     check_at_least,
     choice,
+    command_line,
     matching,
     named_value,
     print_json,
@@ -26,8 +29,9 @@ from orthosparse.lab.commands._options import (
 from orthosparse.lab.names import completing
 
 _MODEL = "A model of the paper (mlp, resnet32, ...), timm:NAME, or path/to/file.py:function."
-_INPUT = "Shape of one input, such as 3x224x224; by default that of the data or of the model."
+_INPUT = "Shape of one input: 3x224x224, or tokens:128 for a model of tokens; by default that of the data or the model."
 _DENSE = "Dense weights: conv_orthogonal, delta_orthogonal, orthogonal, or default for the model's own weights."
+_DATA = "Data set, or path/to/file.py:function, for the inputs; by default noise (or random tokens) and random labels."
 _MODE = "Batch norms: calibrated (with the statistics of the inputs), eval or train."
 _OUTPUT = "Index, key or attribute of the logits, for a model that returns more than them."
 _SPECTRUM = "Inputs for the singular values; by default 4, or 1 if the Jacobian is too large to compute in full."
@@ -35,6 +39,7 @@ _ROWS, _REMARKS = 60, 8  # layers and warnings that a terminal shows
 
 
 def inspect(
+    context: typer.Context,
     model: Annotated[str, typer.Argument(help=_MODEL, autocompletion=completing("model"), callback=matching("model"))],
     density: Annotated[float, typer.Option(help="Fraction of active weights.")] = 0.1,
     distribution: Distribution = "erk",
@@ -48,9 +53,7 @@ def inspect(
     activation: Annotated[
         str | None, choice("activation", "Activation of a built-in model, instead of its own.")
     ] = None,
-    data: Annotated[
-        str | None, choice("data", "Data set for the inputs; by default Gaussian noise with random labels.")
-    ] = None,
+    data: Annotated[str | None, choice("data", _DATA)] = None,
     root: Root = ROOT,
     classes: Annotated[
         int | None, typer.Option(help="Number of classes; by default that of the data or of the model.")
@@ -76,36 +79,36 @@ def inspect(
       orthosparse inspect mlp --data digits --activation tanh --density 0.1
       orthosparse inspect timm:resnet50 --density 0.1 --distribution erk --scheme eoi
       orthosparse inspect path/to/net.py:build --input 3x64x64 --exclude head --json
+      orthosparse inspect path/to/gpt.py:build --input tokens:128 --density 0.2 --exclude head
     """
     from orthosparse.lab import inspection as parts
-    from orthosparse.lab.rendering import console, foot_of, write_page
+    from orthosparse.lab.rendering import foot_of, write_page
 
     check_at_least(1, samples=samples, spectrum_samples=spectrum_samples, steps=steps, classes=classes)
     options = dict(named_value(text) for text in option or ())
     plan = parts.Plan(
         density, distribution, scheme, dense_init, gain, bias_std, floor, tuple(exclude or ()), mode, options
     )
-    pick = parts.picker(output)
-    target, inputs = _asked(model, data, root, classes, input, activation, samples, seed, pick)
+    target, inputs, head = _asked(model, data, root, classes, input, activation, samples, seed, output)
     if double:
         target.model.double()
-        inputs = replace(inputs, images=inputs.images.double())
-    with console(stderr=True).status("Drawing the dense start") as status:
+        inputs = replace(inputs, x=inputs.x.double() if inputs.x.is_floating_point() else inputs.x)
+    with _bar() as progress:
         found = parts.inspect_model(
             target.model,
             plan,
             inputs,
-            output=pick,
+            head=head,
             effort=parts.Effort(samples=spectrum_samples, steps=steps),
             seed=seed,
-            announce=lambda name: status.update(f"Measuring {name}"),
+            progress=progress,
         )
     advice = parts.advise(target.model)
     lead = (
         f"Density {density:g}, distribution {distribution}, scheme {scheme}; beside it base and the dense start. "
         f"Seen: {inputs.source}."
     )
-    foot = foot_of(f"orthosparse inspect {model} --seed {seed}", f"{parts.MODES[mode]}; dense start {dense_init}")
+    foot = foot_of(command_line(context, without=("out", "json")), f"{parts.MODES[mode]}; dense start {dense_init}")
     path = out / f"{re.sub('[^a-zA-Z0-9]+', '-', model).strip('-')}.html"
     write_page(parts.page_of(f"Inspection of {model}", lead, found, advice.text, foot), path)
     if json:
@@ -123,9 +126,9 @@ def _asked(
     activation: str | None,
     samples: int,
     seed: int,
-    pick: Any,
-) -> tuple[Any, Any]:
-    """Return the model and the inputs that were asked for.
+    output: str | None,
+) -> tuple[Any, Any, Any]:
+    """Return the model, the inputs that were asked for, and where the logits are.
 
     Raises:
         ValueError: they do not fit each other.
@@ -135,22 +138,48 @@ def _asked(
     from orthosparse.randomness import derive, derive_seed
 
     found = None if data is None else load(data, root)
-    in_shape = None if shape is None else parts.parse_shape(shape)
-    if found is not None and in_shape not in (None, found.in_shape):
-        raise ValueError(f"input: expected {'x'.join(map(str, found.in_shape))}, the shape of {data}; got {shape}")
+    in_shape, tokens = (None, False) if shape is None else parts.parse_input(shape)
+    if found is not None and (tokens or in_shape not in (None, found.in_shape)):
+        raise ValueError(f"input: expected {parts.shape_text(found.in_shape)}, the shape of {data}; got {shape}")
     target = parts.resolve(
         model,
         in_shape=in_shape if found is None else found.in_shape,
-        classes=classes or (None if found is None or ".py:" in model else found.classes),
+        tokens=tokens,
+        classes=classes or (None if found is None else found.classes),
         activation=activation,
         generator=derive(seed, "inspect", "model"),
     )
-    outputs = parts.outputs_of(target, pick)
-    if found is not None and outputs < found.classes:
-        raise ValueError(f"classes: expected at least {found.classes}, as {data} has; got {outputs}")
+    head, logits = parts.head_of(target, parts.Head(parts.picker(output)))
+    outputs, sides = head.classes_and_sides(logits)
+    if classes is not None and classes != outputs:
+        raise ValueError(f"classes: expected {outputs}, as {model} has; got {classes}")
     if found is not None:
-        return target, parts.from_data(found, samples, seed=derive_seed(seed, "inspect", "data"))
-    return target, parts.gaussian(target.in_shape, outputs, samples, generator=derive(seed, "inspect", "data"))
+        if outputs < found.classes:
+            raise ValueError(f"classes: expected at least {found.classes}, as {data} has; got {outputs}")
+        if sides:
+            raise ValueError(
+                f"data: expected none for a model that returns more than logits [batch, classes]; got {data}"
+            )
+        return target, parts.from_data(found, samples, seed=derive_seed(seed, "inspect", "data")), head
+    draw: dict[str, Any] = {"sides": sides, "generator": derive(seed, "inspect", "data")}
+    if target.embedding is None:
+        return target, parts.gaussian(target.in_shape, outputs, samples, **draw), head
+    draw["embedding"] = target.embedding
+    return target, parts.random_tokens(target.in_shape, target.vocabulary, outputs, samples, **draw), head
+
+
+@contextmanager
+def _bar() -> Iterator[Any]:
+    """A bar that counts the parts of the work."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from orthosparse.lab.rendering import console
+
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    to = console(stderr=True)
+    with Progress(*columns, console=to, disable=not to.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 
 
 def _print_tables(lead: str, advice: Any, found: list[Any], path: Path) -> None:

@@ -3,21 +3,22 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 import orthosparse
 from orthosparse import isometry
+from orthosparse.lab.inspection.head import Head
+from orthosparse.lab.inspection.inputs import Inputs
 from orthosparse.lab.inspection.starts import Start
+from orthosparse.lab.inspection.tokens import FromEmbeddings
 from orthosparse.randomness import derive
 
 _SMALL = 512  # smaller side of a Jacobian up to which all its singular values are computed
 _LISTED = 4  # of each sample, where they are not
-
-Pick: TypeAlias = Callable[[Any], Tensor]
+PARTS = ("singular values", "orthogonality", "live paths", "gradients")  # what is measured of a start, in this order
 
 
 @dataclass(frozen=True)
@@ -53,33 +54,48 @@ class Measured:
         return 1.0 if self.report is None else self.report.density
 
     @property
+    def effective_density(self) -> float:
+        """The fraction of weights that are active and on a live path, of the layers that `density` is of."""
+        if self.report is None:
+            return self.effective.total
+        live = sum(int(self.effective.layers[row.layer].live.sum()) for row in self.report.rows)
+        return live / self.report.numel
+
+    @property
     def dead_units(self) -> int:
         """Outputs of layers that no live path leads through."""
         return sum(paths.dead_outputs for paths in self.effective.layers.values())
 
 
 def measure(
-    start: Start, batch: tuple[Tensor, Tensor], *, gain: float, output: Pick | None, effort: Effort, seed: int
+    start: Start,
+    inputs: Inputs,
+    *,
+    gain: float,
+    head: Head,
+    effort: Effort,
+    seed: int,
+    told: Callable[[str], None] | None = None,
 ) -> Measured:
     """Return all measures of one start.
 
     Args:
-        output: picks the logits out of what the model returns; None where it returns them.
+        told: called with the name of each of PARTS before it is measured.
     """
-    one, layers = batch[0][:1], orthosparse.find_layers(start.model)
-    return Measured(
-        start.name,
-        start.report,
-        _spectrum(start.model, batch[0], output, effort, seed),
-        isometry.orthogonality_score(start.model, batch[0][:2], layers=layers, gain=gain),
-        isometry.effective_density(start.model, one, output=output),
-        isometry.gradient_flow(start.model, loss_of(output), batch, layers=layers, generator=derive(seed, "flow")),
-    )
-
-
-def loss_of(output: Pick | None) -> Callable[[Any, Tensor], Tensor]:
-    """Return the cross-entropy of the logits that `output` picks."""
-    return lambda result, labels: cross_entropy(result if output is None else output(result), labels)
+    model, x = _differentiable(start.model, inputs)
+    layers, batch = orthosparse.find_layers(start.model), (inputs.x, inputs.labels)
+    measures: list[Callable[[], Any]] = [
+        lambda: _spectrum(model, x, head, effort, seed),
+        lambda: isometry.orthogonality_score(model, x[:2], layers=layers, gain=gain),
+        lambda: isometry.effective_density(start.model, inputs.x[:1], output=head.pick),
+        lambda: isometry.gradient_flow(start.model, head.loss, batch, layers=layers, generator=derive(seed, "flow")),
+    ]
+    found = []
+    for part, compute in zip(PARTS, measures, strict=True):
+        if told is not None:
+            told(part)
+        found.append(compute())
+    return Measured(start.name, start.report, *found)
 
 
 def plain(measured: Measured) -> dict[str, Any]:
@@ -88,7 +104,7 @@ def plain(measured: Measured) -> dict[str, Any]:
     shared = ("mean", "std", "max", "min", "error", "mean_error", "products", "exact")
     return {
         "density": measured.density,
-        "effective_density": effective.total,
+        "effective_density": measured.effective_density,
         "dead_units": measured.dead_units,
         "singular_values": {name: getattr(spectrum, name) for name in shared} | {"values": spectrum.values.tolist()},
         "gradient_norm": flow.norm,
@@ -109,15 +125,23 @@ def plain(measured: Measured) -> dict[str, Any]:
     }
 
 
-def _spectrum(model: nn.Module, images: Tensor, output: Pick | None, effort: Effort, seed: int) -> isometry.Spectrum:
+def _differentiable(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Tensor]:
+    """The model as a function of a floating-point input, and that input: of tokens, what their embedding returns."""
+    if inputs.embedding is None:
+        return model, inputs.x
+    behind = FromEmbeddings(model, inputs.embedding, inputs.x)
+    return behind, behind.embedded()
+
+
+def _spectrum(model: nn.Module, x: Tensor, head: Head, effort: Effort, seed: int) -> isometry.Spectrum:
     with torch.no_grad():
-        result = copy.deepcopy(model).eval()(images[:1])
-    side = min(images[0].numel(), (result if output is None else output(result))[0].numel())
+        result = copy.deepcopy(model).eval()(x[:1])
+    side = min(x[0].numel(), head.logits(result)[0].numel())
     small = side <= _SMALL
     return isometry.singular_values(
         model,
-        images[: effort.samples or (4 if small else 1)],
-        output=output,
+        x[: effort.samples or (4 if small else 1)],
+        output=head.pick,
         k=None if small else min(_LISTED, side),
         probes=effort.probes,
         steps=effort.steps,

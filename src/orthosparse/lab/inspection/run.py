@@ -1,13 +1,13 @@
 """An inspection from beginning to end."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from torch import nn
 
+from orthosparse.lab.inspection.head import Head
 from orthosparse.lab.inspection.inputs import Inputs
-from orthosparse.lab.inspection.measures import Effort, Measured, Pick, loss_of, measure
-from orthosparse.lab.inspection.starts import Plan, starts
+from orthosparse.lab.inspection.measures import PARTS, Effort, Measured, measure
+from orthosparse.lab.inspection.starts import Plan, names_of_starts, starts
 
 
 def inspect_model(
@@ -15,41 +15,31 @@ def inspect_model(
     plan: Plan,
     inputs: Inputs,
     *,
-    output: Pick | None = None,
+    head: Head | None = None,
     effort: Effort | None = None,
     seed: int = 0,
-    announce: Callable[[str], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> list[Measured]:
     """Return the measures of the dense start, of base and of the asked scheme; the model is left as it was.
 
     Args:
-        output: picks the logits out of what the model returns; None where it returns them.
-        announce: told the name of each start before it is measured.
+        head: where the logits are in what the model returns.
+        progress: called as ``progress(what, done, total)`` before each part of the work and at its end.
     """
-    batch, found = (inputs.images, inputs.labels), []
-    for start in starts(model, plan, batch, loss=loss_of(output), seed=seed):
-        if announce is not None:
-            announce(start.name)
-        found.append(measure(start, batch, gain=plan.gain, output=output, effort=effort or Effort(), seed=seed))
+    head, effort, names = head or Head(), effort or Effort(), names_of_starts(plan)
+    total, done = len(names) * (1 + len(PARTS)), 0
+
+    def tell(what: str) -> None:
+        nonlocal done
+        if progress is not None:
+            progress(what, done, total)
+        done += 1
+
+    made, found = starts(model, plan, (inputs.x, inputs.labels), loss=head.loss, seed=seed), []
+    for name in names:
+        tell(f"{name}: start")
+        told = lambda part, name=name: tell(f"{name}: {part}")  # noqa: E731
+        found.append(measure(next(made), inputs, gain=plan.gain, head=head, effort=effort, seed=seed, told=told))
+    if progress is not None:
+        progress("done", total, total)
     return found
-
-
-def picker(text: str | None) -> Pick | None:
-    """Return a function that takes an entry of the model's output: an index, a key or an attribute.
-
-    Example:
-        >>> picker("1")(("features", "logits"))
-        'logits'
-    """
-    if text is None:
-        return None
-
-    def pick(result: Any) -> Any:
-        try:
-            if isinstance(result, Mapping):
-                return result[text]
-            return result[int(text)] if text.lstrip("-").isdigit() else getattr(result, text)
-        except (KeyError, IndexError, AttributeError) as error:
-            raise ValueError(f"output: {text!r} is not in what the model returns, a {type(result).__name__}") from error
-
-    return pick

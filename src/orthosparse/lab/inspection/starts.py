@@ -53,6 +53,16 @@ class Start:
     report: orthosparse.Report | None
 
 
+def names_of_starts(plan: Plan) -> list[str]:
+    """Return the starts in their order: dense, base and the asked scheme, once where that is base.
+
+    Example:
+        >>> names_of_starts(Plan(scheme="ai")), names_of_starts(Plan(scheme="base"))
+        (['dense', 'base', 'ai'], ['dense', 'base'])
+    """
+    return [*dict.fromkeys(("dense", "base", plan.scheme))]
+
+
 def starts(model: nn.Module, plan: Plan, batch: tuple[Tensor, Tensor], *, loss: Any, seed: int) -> Iterator[Start]:
     """Yield the dense start, base, and the asked scheme (once where that is base), one model at a time in memory.
 
@@ -61,7 +71,7 @@ def starts(model: nn.Module, plan: Plan, batch: tuple[Tensor, Tensor], *, loss: 
     dense = copy.deepcopy(model)
     dense_init(dense, plan.kind, gain=plan.gain, bias_std=plan.bias_std, generator=derive(seed, "dense"))
     yield Start("dense", prepared(copy.deepcopy(dense), plan.mode, batch[0]), None)
-    for scheme in dict.fromkeys(("base", plan.scheme)):
+    for scheme in names_of_starts(plan)[1:]:
         sparse = copy.deepcopy(dense)
         report = orthosparse.sparsify(
             sparse,

@@ -45,9 +45,8 @@ def remarks(found: Sequence[Measured]) -> list[str]:
     """Return what a reader should know, in words: layers without a gradient, and what sparsify warns of."""
     dense, asked = found[0], found[-1]
     still = [name for name, norm in dense.flow.norms.items() if norm == 0]
-    told = [
-        f"{len(still)} layers get no gradient, from the dense start neither (a scale behind them that starts at 0?)"
-    ]
+    layers = "1 layer gets" if len(still) == 1 else f"{len(still)} layers get"
+    told = [f"{layers} no gradient, from the dense start neither (a scale behind them that starts at 0?)"]
     return told * bool(still) + (asked.report.warnings if asked.report is not None else [])
 
 
@@ -57,7 +56,7 @@ def _summary_row(found: Measured) -> list[str]:
     return [
         LABELS[found.name],
         f"{found.density:.4f}",
-        f"{found.effective.total:.4f}",
+        f"{found.effective_density:.4f}",
         f"{found.dead_units:,}",
         f"{spectrum.mean:.3g}{about}",
         f"{spectrum.max:.4g}",
