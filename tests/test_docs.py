@@ -128,15 +128,6 @@ def test_the_accuracies_on_cifar_are_those_of_the_committed_rows():
         assert sorted(shown) == sorted(ours), page
 
 
-def test_the_accuracies_of_aligned_starts_are_those_of_the_committed_rows():
-    page = (DOCS / "howto" / "aligned.md").read_text()
-    lines = (ROOT / "results" / "aligned.jsonl").read_text().splitlines()
-    rows = [row for row in map(json.loads, lines) if "key" in row]
-    assert rows
-    for row in rows:
-        assert f"| {100 * row['metrics']['test_accuracy']:.1f} |" in page, row["key"]
-
-
 def test_every_example_is_shown_on_a_page():
     shown = {Path(path).name for page in PAGES for path in INCLUDED.findall(page.read_text())}
     scripts = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh")}

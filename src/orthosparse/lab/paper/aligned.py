@@ -1,13 +1,16 @@
 """EOI laid onto saliency masks: does it keep what SNIP, GraSP and SynFlow chose? A study of ours, not the paper's."""
 
+from collections.abc import Mapping
 from itertools import product
+from statistics import fmean
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._contents import Column, Line, Place, Rendered
+from orthosparse.lab.paper._contents import Column, Line, Measurement, Place, Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import ACTIVATIONS, METHODS, MODELS, start_of, tiny, unique
 from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper.ranks import ranks_of
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
 
@@ -48,8 +51,9 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return a table of the perceptron, by activation, and one of the residual networks."""
     index = RowIndex(rows)
     mlp = [Column(name, ACTIVATIONS[name], "MLP") for name in _ACTIVATIONS]
+    of_mlp = index.accuracies(_of_mlp(smoke))
     tables = [
-        table_of("7-layer MLP on MNIST, density 5 %", mlp, _lines(_OF_MLP), index.accuracies(_of_mlp(smoke))),
+        table_of("7-layer MLP on MNIST, density 5 %", mlp, _lines(_OF_MLP), of_mlp),
         table_of(
             f"CIFAR-10, {_EPOCHS} epochs",
             [Column(_key(*each), f"{MODELS[each[0]]}, density {each[1]:.0%}", MODELS[each[0]]) for each in _RESNETS],
@@ -57,7 +61,22 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
             index.accuracies(_of_resnets(smoke)),
         ),
     ]
-    return Rendered(tables=tables, notes=_NOTES)
+    return Rendered(tables=tables, notes=[*_NOTES, *_mean_ranks(of_mlp, _OF_MLP)])
+
+
+def _mean_ranks(measured: Mapping[Place, Measurement | None], starts: tuple[str, ...]) -> list[str]:
+    """Say the mean rank of each start over the cells in which all of them have a row."""
+    ranks = []
+    for column, method in product(_ACTIVATIONS, _METHODS):
+        cells = {start: measured.get((f"{method}/{start}", column)) for start in starts}
+        means = {start: fmean(cell.values) for start, cell in cells.items() if cell is not None and cell.values}
+        if len(means) == len(starts):
+            ranks.append(ranks_of(means))
+    if not ranks:
+        return []
+    by_start = {_STARTS[start][0]: fmean(each[start] for each in ranks) for start in starts}
+    listed = "; ".join(f"{name}: {rank:.1f}" for name, rank in sorted(by_start.items(), key=lambda item: item[1]))
+    return [f"Mean rank of the starts of the MLP (1 is best) over {len(ranks)} of its cells. {listed}."]
 
 
 def _lines(starts: tuple[str, ...]) -> list[Line]:

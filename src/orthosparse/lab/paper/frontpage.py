@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from orthosparse.lab.paper import ITEMS, claims, deep_networks, singular_values
-from orthosparse.lab.paper._chapters import chapters_of
+from orthosparse.lab.paper._chapters import Chapter, chapters_of
 from orthosparse.lab.paper._command import command_of
 from orthosparse.lab.paper._headlines import fresh
-from orthosparse.lab.paper._layout import seconds_text
+from orthosparse.lab.paper._layout import seconds_text, text_table
 from orthosparse.lab.paper._rows import Row, read_rows
+from orthosparse.lab.rendering.text import markdown_table, markdown_text
 from orthosparse.lab.sweep.store import together_of
 
 FRONT = ("singular_values", "deep_networks", "contemporary")  # items of which the README shows the first row
@@ -39,6 +40,15 @@ def table(rows: Iterable[Row], firsts: Sequence[str] | None = None) -> str:
         cells = [headline.label, f"`{command}`", _machines(headline.rows), headline.paper, headline.ours]
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n")
     return _HEADS + "".join(lines)
+
+
+def study(chapter: Chapter) -> str:
+    """Return the tables of an item that has rows of the epochs it asks for, in Markdown, and the last of its notes."""
+    parts = []
+    for table in chapter.rendered.tables:
+        if any(cell.ours and cell.whole for cells in table.cells for cell in cells):
+            parts += [f"**{markdown_text(table.title)}**", markdown_table(text_table(table))]
+    return "\n\n".join([*parts, markdown_text(chapter.rendered.notes[-1])]) + "\n"
 
 
 def inserted(page: str, text: str) -> str:
@@ -72,8 +82,10 @@ def write_pages(rows: list[Row], root: Path) -> None:
     readme.write_text(inserted(readme.read_text(encoding="utf-8"), table(rows, FRONT)), encoding="utf-8")
     everything = root / "docs" / "items.md"
     everything.write_text(inserted(everything.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
-    answers = claims.markdown(claims.claims_of(chapters_of(ITEMS, rows)))
-    (root / "docs" / "evidence" / "claims.md").write_text(answers, encoding="utf-8")
+    chapters, evidence = chapters_of(ITEMS, rows), root / "docs" / "evidence"
+    (evidence / "claims.md").write_text(claims.markdown(claims.claims_of(chapters)), encoding="utf-8")
+    aligned = next(chapter for chapter in chapters if chapter.name == "aligned")
+    (evidence / "aligned.md").write_text(study(aligned), encoding="utf-8")
     deep_networks.save_figure(rows, assets / "deep_networks.png")
     deep_networks.save_figure(rows, assets / "deep_convolutional.png", model="cnn1000")
     singular_values.save_picture(rows, singular_values.points(), assets / "singular_values.png")

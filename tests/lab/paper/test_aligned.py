@@ -1,0 +1,47 @@
+"""The study of aligned starts: ranks of its cells."""
+
+from pathlib import Path
+
+import pytest
+
+from lab.paper.rows import row_of
+from orthosparse.lab.paper import aligned, frontpage
+from orthosparse.lab.paper._chapters import chapters_of
+from orthosparse.lab.paper._rows import read_rows
+
+ROOT = Path(__file__).parents[3]
+MLP = [each for each in aligned.experiments() if each.model == "mlp"]
+LINEAR_SNIP = [each for each in MLP if (each.activation, each.distribution) == ("linear", "snip")]
+
+
+def rows_by_start(accuracies):
+    """One row for each start of one cell: base, AI, EOI, aligned, core 0.5, core 0.2."""
+    return [row_of(each, 1, test_accuracy=value) for each, value in zip(LINEAR_SNIP, accuracies, strict=True)]
+
+
+def test_the_starts_of_a_cell_are_ranked_by_their_means():
+    *_, note = aligned.render(rows_by_start([0.1, 0.2, 0.3, 0.6, 0.5, 0.4])).notes
+    assert "over 1 of its cells. EOI, aligned: 1.0; EOI, aligned, core 0.5: 2.0; EOI, aligned, core 0.2: 3.0;" in note
+    assert note.endswith("EOI: 4.0; AI: 5.0; Base: 6.0.")
+
+
+@pytest.mark.parametrize("missing", range(6))
+def test_a_cell_without_one_of_its_starts_has_no_ranks(missing):
+    rows = rows_by_start([0.1, 0.2, 0.3, 0.6, 0.5, 0.4])
+    del rows[missing]
+    assert not any("Mean rank" in note for note in aligned.render(rows).notes)
+
+
+def test_the_page_has_the_tables_that_are_measured():
+    (chapter,) = chapters_of({"aligned": aligned}, rows_by_start([0.1, 0.2, 0.3, 0.6, 0.5, 0.4]))
+    page = frontpage.study(chapter)
+    assert "7-layer MLP" in page
+    assert "| SNIP | EOI, aligned | ***60.00 n=1*** |" in page
+    assert "CIFAR-10" not in page
+
+
+def test_the_page_has_the_tables_of_the_committed_rows():
+    rows, _ = read_rows((ROOT / "results").glob("*.jsonl"))
+    (chapter,) = chapters_of({"aligned": aligned}, rows)
+    page = (ROOT / "docs" / "evidence" / "aligned.md").read_text()
+    assert page == frontpage.study(chapter), "stale: run `make readme-table`"
