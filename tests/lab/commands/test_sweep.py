@@ -5,7 +5,8 @@ import types
 import pytest
 
 from orthosparse.lab.commands._sweep import pairs_of
-from orthosparse.lab.experiments import ExpectedDensity, Training
+from orthosparse.lab.experiments.expected_density import ExpectedDensity
+from orthosparse.lab.experiments.training import Training
 
 PLAIN = Training("resnet32", "cifar10", 0.1)
 DEEP = Training("cnn1000", "cifar10", 0.125, precision="bf16")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from orthosparse.lab import cli
-from orthosparse.lab.experiments import Training, experiment_of
+from orthosparse.lab.experiments import experiment_of
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.files import locked
 from orthosparse.lab.sweep.pairs import Pair
 from orthosparse.lab.sweep.perform import perform_pair

@@ -1,6 +1,7 @@
 import torch
 
-from orthosparse.lab.data import Augmentation, Loader, Normalisation, Split, StackedLoader
+from orthosparse.lab.data import Augmentation, Loader, Normalisation, Split
+from orthosparse.lab.data.stacked import StackedLoader
 
 
 def loaders_of(recipe, generator):

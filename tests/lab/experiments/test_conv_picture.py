@@ -1,6 +1,6 @@
 import torch
 
-from orthosparse.lab.experiments import ConvPicture
+from orthosparse.lab.experiments.conv_picture import ConvPicture
 
 
 def test_weights_stand_at_the_centre_and_the_mask_has_more_than_them():

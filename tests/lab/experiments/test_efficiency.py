@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from orthosparse import SCHEMES, givens
-from orthosparse.lab.experiments import Efficiency
+from orthosparse.lab.experiments.efficiency import Efficiency
 
 
 @pytest.mark.parametrize("method", ["eoi", "sao"])

@@ -1,6 +1,6 @@
 import pytest
 
-from orthosparse.lab.experiments import ExpectedDensity
+from orthosparse.lab.experiments.expected_density import ExpectedDensity
 
 
 def test_expectation_and_draw_start_at_the_identity_and_stay_together():

@@ -7,20 +7,15 @@ from typing import ClassVar
 
 import pytest
 
-from orthosparse.lab.experiments import (
-    KINDS,
-    ConvPicture,
-    Efficiency,
-    ExpectedDensity,
-    Experiment,
-    InitRuntime,
-    MaskPicture,
-    ParameterCount,
-    Spectrum,
-    Training,
-    experiment_of,
-    resolved,
-)
+from orthosparse.lab.experiments import KINDS, Experiment, experiment_of, resolved
+from orthosparse.lab.experiments.conv_picture import ConvPicture
+from orthosparse.lab.experiments.efficiency import Efficiency
+from orthosparse.lab.experiments.expected_density import ExpectedDensity
+from orthosparse.lab.experiments.init_runtime import InitRuntime
+from orthosparse.lab.experiments.mask_picture import MaskPicture
+from orthosparse.lab.experiments.parameter_count import ParameterCount
+from orthosparse.lab.experiments.spectrum import Spectrum
+from orthosparse.lab.experiments.training import Training
 
 # Rows in the world are known by these: a key that changes loses them.
 GOLDEN = {

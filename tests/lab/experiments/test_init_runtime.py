@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import orthosparse
-from orthosparse.lab.experiments import InitRuntime
+from orthosparse.lab.experiments.init_runtime import InitRuntime
 
 
 def test_the_runtime_after_the_first_epoch_is_the_sum_of_its_parts():

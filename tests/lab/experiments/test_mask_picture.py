@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from orthosparse.lab.experiments import MaskPicture
+from orthosparse.lab.experiments.mask_picture import MaskPicture
 
 
 @pytest.mark.parametrize("scheme", ["eoi", "sao"])

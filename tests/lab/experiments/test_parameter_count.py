@@ -1,6 +1,6 @@
 import pytest
 
-from orthosparse.lab.experiments import ParameterCount
+from orthosparse.lab.experiments.parameter_count import ParameterCount
 
 
 @pytest.mark.parametrize(

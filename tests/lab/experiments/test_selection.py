@@ -1,7 +1,9 @@
 import pytest
 
-from orthosparse.lab.experiments import Efficiency, ExpectedDensity, Training
+from orthosparse.lab.experiments.efficiency import Efficiency
+from orthosparse.lab.experiments.expected_density import ExpectedDensity
 from orthosparse.lab.experiments.selection import fields_of, selected
+from orthosparse.lab.experiments.training import Training
 
 SPARSE = [
     Training(model, "cifar10", 0.1, distribution, scheme, options={"iterations": 20} if scheme == "ai" else {})

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from orthosparse.lab.data import Loader, load
-from orthosparse.lab.experiments import Spectrum
+from orthosparse.lab.experiments.spectrum import Spectrum
 from orthosparse.lab.models import build, dense_init
 from orthosparse.lab.seeds import generators
 

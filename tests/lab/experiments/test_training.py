@@ -1,6 +1,7 @@
 import pytest
 
-from orthosparse.lab.experiments import Training, experiment_of
+from orthosparse.lab.experiments import experiment_of
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.training import Callback, train
 
 SMALL = {"model_options": {"depth": 3, "width": 16}, "activation": "tanh", "batch": 64, "epochs": 2}

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from orthosparse.lab.inspection import page_of
-from orthosparse.lab.rendering import html_of
+from orthosparse.lab.rendering.html import html_of
 
 
 def test_the_page_shows_spectra_orthogonality_and_gradients_of_every_start(found):

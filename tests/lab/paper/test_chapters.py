@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lab.paper.rows import row_of
-from orthosparse.lab.experiments import Training
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS
 from orthosparse.lab.paper._chapters import cells_of, chapters_of, coverage, runs_json, thinned
 

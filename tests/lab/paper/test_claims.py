@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from lab.paper.rows import row_of
-from orthosparse.lab.experiments import Efficiency, InitRuntime, Training
+from orthosparse.lab.experiments.efficiency import Efficiency
+from orthosparse.lab.experiments.init_runtime import InitRuntime
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS, claims, singular_values
 from orthosparse.lab.paper._chapters import chapters_of
 from orthosparse.lab.paper._rows import read_rows

@@ -3,7 +3,7 @@
 import pytest
 
 from lab.paper.rows import row_of
-from orthosparse.lab.experiments import Efficiency
+from orthosparse.lab.experiments.efficiency import Efficiency
 from orthosparse.lab.paper import efficiency
 
 

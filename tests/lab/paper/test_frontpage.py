@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lab.paper.rows import chosen, row_of, rows_for
-from orthosparse.lab.experiments import Training
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS, deep_networks, frontpage, singular_values
 from orthosparse.lab.sweep.store import Store
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lab.paper.rows import row_of
-from orthosparse.lab.experiments import InitRuntime
+from orthosparse.lab.experiments.init_runtime import InitRuntime
 from orthosparse.lab.paper import init_runtime
 
 

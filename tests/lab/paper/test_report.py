@@ -11,7 +11,8 @@ import pytest
 
 from lab.chromium import CHROMIUM, FLAGS
 from lab.paper.rows import row_of
-from orthosparse.lab.experiments import MaskPicture, Training
+from orthosparse.lab.experiments.mask_picture import MaskPicture
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS
 from orthosparse.lab.paper.report import FORMATS, report_of, write_report
 

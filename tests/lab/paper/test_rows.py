@@ -3,7 +3,8 @@
 import pytest
 
 from lab.paper.rows import row_of
-from orthosparse.lab.experiments import Spectrum, Training
+from orthosparse.lab.experiments.spectrum import Spectrum
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper._rows import RowIndex, family
 
 EXPERIMENT = Training("resnet32", "cifar10", 0.1)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from orthosparse.lab.experiments import Training
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS
 
 

@@ -1,7 +1,7 @@
 """How much is measured."""
 
 from lab.paper.rows import row_of
-from orthosparse.lab.experiments import Training
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS
 from orthosparse.lab.paper.status import status_of, status_table
 

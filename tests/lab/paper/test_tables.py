@@ -3,7 +3,7 @@
 import pytest
 
 from lab.paper.rows import row_of
-from orthosparse.lab.experiments import Training
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper._contents import Column, Line, Measurement
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import lines

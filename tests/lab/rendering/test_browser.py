@@ -11,7 +11,8 @@ from matplotlib.image import imread
 from lab.chromium import CHROMIUM, FLAGS, WHY_NOT
 from orthosparse.lab.cli import main
 from orthosparse.lab.paper.report import write_report
-from orthosparse.lab.rendering import Figure, Page, Section, Series, write_page
+from orthosparse.lab.rendering.contents import Figure, Page, Section, Series
+from orthosparse.lab.rendering.html import write_page
 
 pytestmark = [
     pytest.mark.browser,

@@ -6,7 +6,8 @@ import xml.etree.ElementTree as ET
 import pytest
 from matplotlib import rcParams
 
-from orthosparse.lab.rendering import Figure, Series, draw, draw_grid, save, svg_of
+from orthosparse.lab.rendering.charts import draw, draw_grid, save, svg_of
+from orthosparse.lab.rendering.contents import Figure, Series
 from orthosparse.lab.rendering.theme import COLOURS
 
 

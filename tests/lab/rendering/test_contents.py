@@ -1,4 +1,4 @@
-from orthosparse.lab.rendering import plain_table
+from orthosparse.lab.rendering.contents import plain_table
 
 
 def test_a_plain_table_knows_its_words_from_its_numbers():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from orthosparse.lab.rendering import histograms, lines, profiles
+from orthosparse.lab.rendering.figures import histograms, lines, profiles
 
 
 def test_curves_of_starts_have_their_names_and_colours():

@@ -1,6 +1,6 @@
 import torch
 
-from orthosparse.lab.rendering import foot_of
+from orthosparse.lab.rendering.foot import foot_of
 
 
 def test_a_foot_tells_command_commit_and_versions(monkeypatch):

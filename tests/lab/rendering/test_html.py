@@ -3,22 +3,11 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from orthosparse.lab.rendering import (
-    COLOURS,
-    Cell,
-    Column,
-    Page,
-    Picture,
-    Row,
-    Section,
-    Table,
-    Tile,
-    html_of,
-    lines,
-    picture_of,
-    plain_table,
-    write_page,
-)
+from orthosparse.lab.rendering.contents import Cell, Column, Page, Picture, Row, Section, Table, Tile, plain_table
+from orthosparse.lab.rendering.figures import lines
+from orthosparse.lab.rendering.html import html_of, write_page
+from orthosparse.lab.rendering.pictures import picture_of
+from orthosparse.lab.rendering.theme import COLOURS
 
 VOID = {"meta", "link", "img", "input", "br", "path", "use", "rect"}
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from orthosparse.lab.rendering import picture_of
+from orthosparse.lab.rendering.pictures import picture_of
 
 
 def pixels_of(uri):

@@ -2,7 +2,8 @@ import io
 
 from rich.console import Console
 
-from orthosparse.lab.rendering import plain_table, print_table
+from orthosparse.lab.rendering.contents import plain_table
+from orthosparse.lab.rendering.terminal import print_table
 
 ROWS = [("a.very.long.name.of.a.layer", "1.234e-15"), ("fc", "0.5")]
 TABLE = plain_table(("layer", "score"), ROWS, roles=["eoi", "base"], title="Scores")

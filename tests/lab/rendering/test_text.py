@@ -2,15 +2,8 @@
 
 import pytest
 
-from orthosparse.lab.rendering import (
-    Cell,
-    Column,
-    Row,
-    Table,
-    latex_table,
-    markdown_table,
-    markdown_text,
-)
+from orthosparse.lab.rendering.contents import Cell, Column, Row, Table
+from orthosparse.lab.rendering.text import latex_table, markdown_table, markdown_text
 
 TABLE = Table(
     [Column("init", text=True), Column("paper", "net_1"), Column("ours", "net_1")],

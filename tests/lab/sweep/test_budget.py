@@ -3,7 +3,7 @@ import json
 import pytest
 import sweep_toys
 
-from orthosparse.lab.experiments import MaskPicture
+from orthosparse.lab.experiments.mask_picture import MaskPicture
 from orthosparse.lab.sweep.budget import Estimates, seconds_of
 from orthosparse.lab.sweep.pairs import Pair
 
@@ -79,7 +79,7 @@ def test_estimates_learn_shares_from_rows_of_pairs_that_ran_as_one():
 
 
 def test_a_network_of_another_depth_tells_more_than_other_networks():
-    from orthosparse.lab.experiments import Training
+    from orthosparse.lab.experiments.training import Training
 
     estimates, deeper = Estimates(), Training("resnet56", "cifar10")
     small, other = Training("resnet32", "cifar10"), Training("mlp1000", "mnist")

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 from sweep_toys import row_of
 
-from orthosparse.lab.experiments import MaskPicture, Training
+from orthosparse.lab.experiments.mask_picture import MaskPicture
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.sweep.checks import problem_of
 from orthosparse.lab.sweep.pairs import Pair
 from orthosparse.lab.sweep.text import read_text

@@ -1,6 +1,7 @@
 import pytest
 
-from orthosparse.lab.experiments import MaskPicture, Training
+from orthosparse.lab.experiments.mask_picture import MaskPicture
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.sweep.pairs import Pair, Task
 
 PAIRS = tuple(Pair(Training("mlp", "digits", density=0.5), seed) for seed in (1, 2))

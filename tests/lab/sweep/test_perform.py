@@ -7,7 +7,9 @@ from typing import ClassVar
 import pytest
 import torch
 
-from orthosparse.lab.experiments import ExpectedDensity, Experiment, Training
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.experiments.expected_density import ExpectedDensity
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.sweep.pairs import Pair, Task
 from orthosparse.lab.sweep.perform import attempt, perform
 
@@ -87,7 +89,7 @@ def test_only_trainings_are_compiled_and_their_rows_say_so(monkeypatch):
 
 
 def test_a_device_that_is_none_is_refused():
-    from orthosparse.lab.experiments import Efficiency
+    from orthosparse.lab.experiments.efficiency import Efficiency
 
     with pytest.raises(ValueError, match="device: expected auto, cpu, cuda"):
         row_of(Pair(Efficiency("eoi", 8, 0.5), 1), device="tpu")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import sweep_toys
 
-from orthosparse.lab.experiments import MaskPicture, Training
+from orthosparse.lab.experiments.mask_picture import MaskPicture
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.sweep.budget import Budget, Estimates
 from orthosparse.lab.sweep.engines import ENGINES
 from orthosparse.lab.sweep.pairs import Pair, Task

@@ -1,6 +1,7 @@
 import pytest
 
-from orthosparse.lab.experiments import MaskPicture, Training
+from orthosparse.lab.experiments.mask_picture import MaskPicture
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS
 from orthosparse.lab.sweep.pairs import Pair, Task
 from orthosparse.lab.sweep.tasks import begin, ordered, stacked

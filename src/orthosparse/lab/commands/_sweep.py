@@ -26,7 +26,7 @@ def pairs_of(item: Any, seeds: list[int] | None, *, smoke: bool, **changes: Any)
 
 def check_changes(pairs: list[Any], **changes: Any) -> None:
     """Raise a ValueError that names what is asked for of trainings, where there are none."""
-    from orthosparse.lab.experiments import Training
+    from orthosparse.lab.experiments.training import Training
 
     asked = [name for name, value in changes.items() if value is not None]
     if asked and pairs and not any(isinstance(pair.experiment, Training) for pair in pairs):
@@ -37,7 +37,7 @@ def _changed(experiment: Any, asked: dict[str, Any]) -> Any:
     """Return a training with what is asked for, and anything else as it is."""
     from dataclasses import replace
 
-    from orthosparse.lab.experiments import Training
+    from orthosparse.lab.experiments.training import Training
 
     return replace(experiment, **asked) if isinstance(experiment, Training) else experiment
 

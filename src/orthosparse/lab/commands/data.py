@@ -35,7 +35,7 @@ def data(
     """
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    from orthosparse.lab.rendering import console
+    from orthosparse.lab.rendering.terminal import console
 
     for name in names:
         check_name("data", name)

@@ -32,7 +32,10 @@ def demo(
       orthosparse demo --quick --out trial --seed 3
     """
     from orthosparse.lab import demo as parts
-    from orthosparse.lab.rendering import console, foot_of, print_table, save, write_page
+    from orthosparse.lab.rendering.charts import save
+    from orthosparse.lab.rendering.foot import foot_of
+    from orthosparse.lab.rendering.html import write_page
+    from orthosparse.lab.rendering.terminal import console, print_table
     from orthosparse.lab.threads import one_thread
     from orthosparse.randomness import derive
 
@@ -74,7 +77,8 @@ def _bars(networks: dict[str, Any], epochs: int) -> Iterator[Any]:
     """A bar for each network, with its loss and accuracy."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from orthosparse.lab.rendering import LABELS, console
+    from orthosparse.lab.rendering.terminal import console
+    from orthosparse.lab.rendering.theme import LABELS
 
     columns = TextColumn("{task.description:>5}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}")
     to = console(stderr=True)

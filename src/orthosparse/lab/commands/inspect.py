@@ -82,7 +82,8 @@ def inspect(
       orthosparse inspect path/to/gpt.py:build --input tokens:128 --density 0.2 --exclude head
     """
     from orthosparse.lab import inspection as parts
-    from orthosparse.lab.rendering import foot_of, write_page
+    from orthosparse.lab.rendering.foot import foot_of
+    from orthosparse.lab.rendering.html import write_page
 
     check_at_least(1, samples=samples, spectrum_samples=spectrum_samples, steps=steps, classes=classes)
     options = dict(named_value(text) for text in option or ())
@@ -173,7 +174,7 @@ def _bar() -> Iterator[Any]:
     """A bar that counts the parts of the work."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from orthosparse.lab.rendering import console
+    from orthosparse.lab.rendering.terminal import console
 
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     to = console(stderr=True)
@@ -184,7 +185,7 @@ def _bar() -> Iterator[Any]:
 
 def _print_tables(lead: str, advice: Any, found: list[Any], path: Path) -> None:
     from orthosparse.lab import inspection as parts
-    from orthosparse.lab.rendering import console, print_table
+    from orthosparse.lab.rendering.terminal import console, print_table
 
     to = console()
     to.print(lead, soft_wrap=True)

@@ -100,7 +100,7 @@ def together(
 
 def _training(text: str, density: float, shared: dict[str, Any]) -> Any:
     """Return the training of one start."""
-    from orthosparse.lab.experiments import Training
+    from orthosparse.lab.experiments.training import Training
 
     name, *options = text.split(",")
     if name == "dense" and not options:

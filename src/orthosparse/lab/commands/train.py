@@ -50,7 +50,7 @@ def train(
       orthosparse train --model timm:resnet18 --recipe resnet50 --data imagenet --root data --devices 8
       orthosparse train --model net.py:build --data mydata.py:load --recipe resnet32 --epochs 20 --density 0.1
     """
-    from orthosparse.lab.experiments import Training
+    from orthosparse.lab.experiments.training import Training
     from orthosparse.lab.sweep.pairs import Pair
     from orthosparse.lab.sweep.perform import perform_pair
     from orthosparse.lab.sweep.store import Store

@@ -13,14 +13,10 @@ import torch
 
 from orthosparse.lab.data._gather import Plan
 from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisation, Split
-from orthosparse.lab.data.cifar import cifar10, cifar100
-from orthosparse.lab.data.digits import digits
-from orthosparse.lab.data.folders import imagenet, tiny_imagenet
 from orthosparse.lab.data.from_file import from_file
-from orthosparse.lab.data.idx import fashion_mnist, mnist
 from orthosparse.lab.data.loader import Loader
-from orthosparse.lab.data.stacked import StackedLoader
 from orthosparse.lab.functions import is_function
+from orthosparse.lazy import LazyTable
 from orthosparse.registry import lookup
 
 __all__ = [
@@ -32,20 +28,21 @@ __all__ = [
     "Normalisation",
     "Plan",
     "Split",
-    "StackedLoader",
     "from_file",
     "load",
 ]
 
-DATA: dict[str, Callable[..., Dataset]] = {
-    "cifar10": cifar10,
-    "cifar100": cifar100,
-    "digits": digits,
-    "fashion_mnist": fashion_mnist,
-    "imagenet": imagenet,
-    "mnist": mnist,
-    "tiny_imagenet": tiny_imagenet,
-}
+DATA: LazyTable[Callable[..., Dataset]] = LazyTable(
+    {
+        "cifar10": "orthosparse.lab.data.cifar:cifar10",
+        "cifar100": "orthosparse.lab.data.cifar:cifar100",
+        "digits": "orthosparse.lab.data.digits:digits",
+        "fashion_mnist": "orthosparse.lab.data.idx:fashion_mnist",
+        "imagenet": "orthosparse.lab.data.folders:imagenet",
+        "mnist": "orthosparse.lab.data.idx:mnist",
+        "tiny_imagenet": "orthosparse.lab.data.folders:tiny_imagenet",
+    }
+)
 
 
 def load(

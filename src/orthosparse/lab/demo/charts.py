@@ -6,7 +6,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
 from orthosparse.lab.demo.sampler import Sample
-from orthosparse.lab.rendering import STYLE, Figure, Series, draw_on
+from orthosparse.lab.rendering.charts import STYLE, draw_on
+from orthosparse.lab.rendering.contents import Figure, Series
 
 _LABELS = {"eoi": "sparse, by rotations", "dense": "dense, by QR", "base": "masked at random"}
 

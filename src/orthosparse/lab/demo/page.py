@@ -12,16 +12,10 @@ from orthosparse.lab.demo.networks import Shape
 from orthosparse.lab.demo.sampler import Sample
 from orthosparse.lab.demo.tables import network_table, sampler_table
 from orthosparse.lab.demo.training import Course, History
-from orthosparse.lab.rendering import (
-    LABELS,
-    Page,
-    Picture,
-    Section,
-    Tile,
-    histograms,
-    lines,
-    picture_of,
-)
+from orthosparse.lab.rendering.contents import Page, Picture, Section, Tile
+from orthosparse.lab.rendering.figures import histograms, lines
+from orthosparse.lab.rendering.pictures import picture_of
+from orthosparse.lab.rendering.theme import LABELS
 
 _SHOWN = "fc2"  # the layer whose masks are shown: the first square one behind the input
 _STARTS = {

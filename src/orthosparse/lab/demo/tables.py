@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from orthosparse.lab.demo.isometries import Isometry
 from orthosparse.lab.demo.sampler import Sample
 from orthosparse.lab.demo.training import History
-from orthosparse.lab.rendering import LABELS, Table, plain_table
+from orthosparse.lab.rendering.contents import Table, plain_table
+from orthosparse.lab.rendering.theme import LABELS
 
 
 def sampler_table(samples: Sequence[Sample]) -> Table:

@@ -8,44 +8,23 @@ from typing import Any
 
 from orthosparse.lab.experiments._clock import resolved
 from orthosparse.lab.experiments._experiment import Experiment, Progress
-from orthosparse.lab.experiments.conv_picture import ConvPicture
-from orthosparse.lab.experiments.efficiency import Efficiency
-from orthosparse.lab.experiments.expected_density import ExpectedDensity
-from orthosparse.lab.experiments.init_runtime import InitRuntime
-from orthosparse.lab.experiments.mask_picture import MaskPicture
-from orthosparse.lab.experiments.parameter_count import ParameterCount
-from orthosparse.lab.experiments.spectrum import Spectrum
-from orthosparse.lab.experiments.training import Training, group_of, run_together
+from orthosparse.lazy import LazyTable
 from orthosparse.registry import lookup
 
-__all__ = [
-    "KINDS",
-    "ConvPicture",
-    "Efficiency",
-    "ExpectedDensity",
-    "Experiment",
-    "InitRuntime",
-    "MaskPicture",
-    "ParameterCount",
-    "Progress",
-    "Spectrum",
-    "Training",
-    "experiment_of",
-    "group_of",
-    "resolved",
-    "run_together",
-]
+__all__ = ["KINDS", "Experiment", "Progress", "experiment_of", "resolved"]
 
-KINDS: dict[str, type[Experiment]] = {
-    "conv_picture": ConvPicture,
-    "efficiency": Efficiency,
-    "expected_density": ExpectedDensity,
-    "init_runtime": InitRuntime,
-    "mask_picture": MaskPicture,
-    "parameter_count": ParameterCount,
-    "spectrum": Spectrum,
-    "training": Training,
-}
+KINDS: LazyTable[type[Experiment]] = LazyTable(
+    {
+        "conv_picture": "orthosparse.lab.experiments.conv_picture:ConvPicture",
+        "efficiency": "orthosparse.lab.experiments.efficiency:Efficiency",
+        "expected_density": "orthosparse.lab.experiments.expected_density:ExpectedDensity",
+        "init_runtime": "orthosparse.lab.experiments.init_runtime:InitRuntime",
+        "mask_picture": "orthosparse.lab.experiments.mask_picture:MaskPicture",
+        "parameter_count": "orthosparse.lab.experiments.parameter_count:ParameterCount",
+        "spectrum": "orthosparse.lab.experiments.spectrum:Spectrum",
+        "training": "orthosparse.lab.experiments.training:Training",
+    }
+)
 
 
 def experiment_of(key: str) -> Experiment:

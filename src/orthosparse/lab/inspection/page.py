@@ -4,16 +4,9 @@ from collections.abc import Sequence
 
 from orthosparse.lab.inspection.measures import Measured
 from orthosparse.lab.inspection.tables import by_layer, remarks, summary
-from orthosparse.lab.rendering import (
-    LABELS,
-    Figure,
-    Page,
-    Section,
-    Tile,
-    histograms,
-    lines,
-    profiles,
-)
+from orthosparse.lab.rendering.contents import Figure, Page, Section, Tile
+from orthosparse.lab.rendering.figures import histograms, lines, profiles
+from orthosparse.lab.rendering.theme import LABELS
 
 _WIDE = 100.0  # ratio of values from which an axis is logarithmic
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from orthosparse.lab.inspection.measures import Measured
-from orthosparse.lab.rendering import LABELS, Table, plain_table
+from orthosparse.lab.rendering.contents import Table, plain_table
+from orthosparse.lab.rendering.theme import LABELS
 
 
 def summary(found: Sequence[Measured]) -> Table:

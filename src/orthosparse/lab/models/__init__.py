@@ -13,30 +13,28 @@ from torch import nn
 from orthosparse.lab.functions import is_function
 from orthosparse.lab.models._activations import ACTIVATIONS
 from orthosparse.lab.models._shapes import at_least, check_fits
-from orthosparse.lab.models.cnn1000 import cnn1000
 from orthosparse.lab.models.dense import DENSE_INITS, dense_init
 from orthosparse.lab.models.from_file import from_file
-from orthosparse.lab.models.from_timm import deit3_small, efficientnet_b0, from_timm, resnet50
-from orthosparse.lab.models.mlp import mlp, mlp1000
-from orthosparse.lab.models.resnet import resnet32, resnet56, resnet110
-from orthosparse.lab.models.vgg16c import vgg16c
 from orthosparse.lab.seeds import fenced
+from orthosparse.lazy import LazyTable
 from orthosparse.randomness import draw_seed
 
 __all__ = ["ACTIVATIONS", "DENSE_INITS", "MODELS", "build", "check_fits", "dense_init"]
 
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "cnn1000": cnn1000,
-    "deit3_small": deit3_small,
-    "efficientnet_b0": efficientnet_b0,
-    "mlp": mlp,
-    "mlp1000": mlp1000,
-    "resnet110": resnet110,
-    "resnet32": resnet32,
-    "resnet50": resnet50,
-    "resnet56": resnet56,
-    "vgg16c": vgg16c,
-}
+MODELS: LazyTable[Callable[..., nn.Module]] = LazyTable(
+    {
+        "cnn1000": "orthosparse.lab.models.cnn1000:cnn1000",
+        "deit3_small": "orthosparse.lab.models.from_timm:deit3_small",
+        "efficientnet_b0": "orthosparse.lab.models.from_timm:efficientnet_b0",
+        "mlp": "orthosparse.lab.models.mlp:mlp",
+        "mlp1000": "orthosparse.lab.models.mlp:mlp1000",
+        "resnet110": "orthosparse.lab.models.resnet:resnet110",
+        "resnet32": "orthosparse.lab.models.resnet:resnet32",
+        "resnet50": "orthosparse.lab.models.from_timm:resnet50",
+        "resnet56": "orthosparse.lab.models.resnet:resnet56",
+        "vgg16c": "orthosparse.lab.models.vgg16c:vgg16c",
+    }
+)
 
 
 def build(
@@ -80,6 +78,8 @@ def build(
 
 def _member(name: str) -> Callable[..., nn.Module]:
     if isinstance(name, str) and name.startswith("timm:"):
+        from orthosparse.lab.models.from_timm import from_timm
+
         return partial(from_timm, name.removeprefix("timm:"))
     if isinstance(name, str) and is_function(name):
         return partial(from_file, name)

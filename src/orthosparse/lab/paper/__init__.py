@@ -8,48 +8,30 @@ An item has ``TITLE``, ``SEEDS`` (the paper's, or fewer where nothing is average
 
 from types import ModuleType
 
-from orthosparse.lab.paper import (
-    activations,
-    aligned,
-    angles,
-    contemporary,
-    contemporary_5,
-    conv_details,
-    deep_networks,
-    density_sweep,
-    dynamic,
-    efficiency,
-    expected_density,
-    imagenet,
-    init_runtime,
-    loss_curves,
-    mask_pictures,
-    parameter_counts,
-    ranks,
-    singular_values,
-    strides,
-)
+from orthosparse.lazy import LazyTable
 
 __all__ = ["ITEMS"]
 
-ITEMS: dict[str, ModuleType] = {
-    "singular_values": singular_values,
-    "loss_curves": loss_curves,
-    "deep_networks": deep_networks,
-    "contemporary": contemporary,
-    "contemporary_5": contemporary_5,
-    "activations": activations,
-    "ranks": ranks,
-    "efficiency": efficiency,
-    "expected_density": expected_density,
-    "angles": angles,
-    "mask_pictures": mask_pictures,
-    "dynamic": dynamic,
-    "density_sweep": density_sweep,
-    "init_runtime": init_runtime,
-    "parameter_counts": parameter_counts,
-    "imagenet": imagenet,
-    "conv_details": conv_details,
-    "aligned": aligned,
-    "strides": strides,
-}
+ITEMS: LazyTable[ModuleType] = LazyTable(
+    {
+        "singular_values": "orthosparse.lab.paper.singular_values",
+        "loss_curves": "orthosparse.lab.paper.loss_curves",
+        "deep_networks": "orthosparse.lab.paper.deep_networks",
+        "contemporary": "orthosparse.lab.paper.contemporary",
+        "contemporary_5": "orthosparse.lab.paper.contemporary_5",
+        "activations": "orthosparse.lab.paper.activations",
+        "ranks": "orthosparse.lab.paper.ranks",
+        "efficiency": "orthosparse.lab.paper.efficiency",
+        "expected_density": "orthosparse.lab.paper.expected_density",
+        "angles": "orthosparse.lab.paper.angles",
+        "mask_pictures": "orthosparse.lab.paper.mask_pictures",
+        "dynamic": "orthosparse.lab.paper.dynamic",
+        "density_sweep": "orthosparse.lab.paper.density_sweep",
+        "init_runtime": "orthosparse.lab.paper.init_runtime",
+        "parameter_counts": "orthosparse.lab.paper.parameter_counts",
+        "imagenet": "orthosparse.lab.paper.imagenet",
+        "conv_details": "orthosparse.lab.paper.conv_details",
+        "aligned": "orthosparse.lab.paper.aligned",
+        "strides": "orthosparse.lab.paper.strides",
+    }
+)

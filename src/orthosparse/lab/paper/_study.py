@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orthosparse.lab.experiments import Experiment, Training
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper._contents import Column, Line, Number
 from orthosparse.lab.rendering.contents import Series
 

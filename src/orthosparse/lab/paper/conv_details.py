@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from orthosparse.lab.experiments import ConvPicture, Experiment
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.experiments.conv_picture import ConvPicture
 from orthosparse.lab.paper._contents import Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.rendering.contents import Picture

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from orthosparse.lab.experiments import Efficiency, Experiment
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.experiments.efficiency import Efficiency
 from orthosparse.lab.paper._contents import Column, Line, Measurement, Rendered, Table
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import drawn, unique

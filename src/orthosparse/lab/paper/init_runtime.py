@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from orthosparse.lab.experiments import Experiment, InitRuntime
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.experiments.init_runtime import InitRuntime
 from orthosparse.lab.paper._contents import Measurement, Place, Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import CONTEMPORARY, METHODS, column, lines, unique

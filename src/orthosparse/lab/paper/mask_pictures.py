@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from orthosparse.lab.experiments import Experiment, MaskPicture
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.experiments.mask_picture import MaskPicture
 from orthosparse.lab.paper._contents import Column, Line, Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._tables import table_of

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from orthosparse.lab.experiments import Experiment, ParameterCount
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.experiments.parameter_count import ParameterCount
 from orthosparse.lab.paper._contents import Column, Line, Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import CONTEMPORARY, DATA, MODELS

@@ -6,7 +6,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from orthosparse.lab.experiments import Experiment, Spectrum
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.experiments.spectrum import Spectrum
 from orthosparse.lab.paper._contents import Column, Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import ACTIVATIONS, INITS, METHODS, SEEDS, STYLES, both, drawn, lines

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from orthosparse.lab.experiments import Experiment, Training
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper._contents import Column, Line, Place, Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import tiny, unique

@@ -9,7 +9,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from orthosparse.lab.experiments import Progress, Training, run_together
+from orthosparse.lab.experiments import Progress
+from orthosparse.lab.experiments.training import Training, run_together
 from orthosparse.lab.sweep.pairs import Outcome, Pair, Row, Task
 from orthosparse.lab.warned import warned
 

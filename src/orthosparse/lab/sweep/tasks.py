@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from orthosparse.files import write_atomically
-from orthosparse.lab.experiments import experiment_of, group_of
+from orthosparse.lab.experiments import experiment_of
+from orthosparse.lab.experiments.training import group_of
 from orthosparse.lab.sweep.pairs import Pair, Task
 
 _MEMBERS = "members.json"

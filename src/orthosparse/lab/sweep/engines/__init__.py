@@ -16,9 +16,10 @@ task ends that task alone.
 from collections.abc import Callable
 from typing import Any
 
-from orthosparse.lab.sweep.engines.local import local
-from orthosparse.lab.sweep.engines.ray import ray
+from orthosparse.lazy import LazyTable
 
 __all__ = ["ENGINES"]
 
-ENGINES: dict[str, Callable[..., Any]] = {"local": local, "ray": ray}
+ENGINES: LazyTable[Callable[..., Any]] = LazyTable(
+    {"local": "orthosparse.lab.sweep.engines.local:local", "ray": "orthosparse.lab.sweep.engines.ray:ray"}
+)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from orthosparse.lab.data import Dataset, StackedLoader, load
+from orthosparse.lab.data import Dataset, load
+from orthosparse.lab.data.stacked import StackedLoader
 from orthosparse.lab.models import build
 from orthosparse.lab.models.resnet import ResNet
 from orthosparse.lab.models.stages import Pool, as_rows, stages_of
