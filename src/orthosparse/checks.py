@@ -282,6 +282,8 @@ def check_storable(key: str, value: object) -> None:
         raise TypeError(f"model: expected numbers of at most 8 bytes; {key!r} has {value.dtype}")
     if hasattr(value, "placements"):  # a DTensor, which costs more to import than the library
         raise ValueError(f"model: expected whole tensors; {key!r} is sharded")
+    if hasattr(value, "__tensor_flatten__"):  # made of others, such as 2:4 in torch's own format
+        raise TypeError(f"model: expected plain tensors in its state dict; {key!r} is a {type(value).__name__}")
 
 
 def _kind(tensor: torch.Tensor) -> tuple[bool, bool, bool]:

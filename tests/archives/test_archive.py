@@ -333,6 +333,34 @@ def test_what_cannot_be_stored_is_named(path):
     assert not path.exists()
 
 
+def test_a_tensor_that_wraps_others_is_named(path):
+    class Pair(torch.Tensor):
+        """Two tensors that pass for one, as torch's own 2:4 format does."""
+
+        @staticmethod
+        def __new__(cls, one):
+            return torch.Tensor._make_wrapper_subclass(cls, one.shape, dtype=one.dtype)
+
+        def __init__(self, one):
+            self.one = one
+
+        def __tensor_flatten__(self):
+            return ["one"], None
+
+        @classmethod
+        def __tensor_unflatten__(cls, inner, context, size, stride):
+            return cls(inner["one"])
+
+        @classmethod
+        def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+            return args[0] if function is torch.ops.aten.detach.default else NotImplemented
+
+    model = nn.Linear(2, 2)
+    model.register_buffer("pair", Pair(torch.zeros(2)))
+    with pytest.raises(TypeError, match="model: expected plain tensors in its state dict; 'pair' is a Pair"):
+        save_compact(model, path)
+
+
 KILLED = """
 import os, sys
 from torch import nn

@@ -138,7 +138,7 @@ def _report(error: BaseException, given: Sequence[str], debug: bool) -> int:
         return MISUSED
     message = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
-        extra = error.name if error.name in ("timm", "ray") else "lab"
+        extra = next((name for name in ("timm", "ray", "onnx") if error.name.startswith(name)), "lab")
         message += f"; pip install 'orthosparse[{extra}]'"
     if isinstance(error, ValueError | TypeError | FileNotFoundError | ImportError | FileExistsError):
         typer.echo(f"error: {message}", err=True)
