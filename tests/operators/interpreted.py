@@ -48,13 +48,22 @@ def test_float16_accumulates_in_float32(generator):  # Triton's interpreter does
 @pytest.mark.parametrize("config", launches._PRODUCT, ids=str)
 def test_every_product_config_gives_the_same(config, generator, monkeypatch):
     monkeypatch.setattr(launches, "fastest", lambda key, configs, launch: config if key[0] is not None else configs[0])
-    check((3, 4), 64, (130,), torch.float32, generator)
+    check((3, 4), 64, (130,), torch.float16 if config.tma else torch.float32, generator)
 
 
 @pytest.mark.parametrize("config", launches._WEIGHT_GRAD, ids=str)
 def test_every_weight_grad_config_gives_the_same(config, generator, monkeypatch):
     monkeypatch.setattr(launches, "fastest", lambda key, configs, launch: config if key[0] is None else configs[0])
-    check((3, 4), 32, (300,), torch.float32, generator)
+    check((3, 4), 64 if config.tma else 32, (300,), torch.float16 if config.tma else torch.float32, generator)
+
+
+def test_tensor_descriptors_are_for_rows_at_multiples_of_16_bytes(generator):
+    weight = draw((2, 3), 64, 0.7, generator, torch.float16)
+    wide = torch.randn(40, 300, generator=generator).to(torch.float16)
+    for x, fits in ((wide[:, :192], False), (wide[:, :192].contiguous(), True), (wide[:1, :192].expand(9, 192), False)):
+        assert launches._has_tma(x, weight.values) == fits
+        y = block_linear(x, weight.values, None, weight.plan, weight.shape)
+        torch.testing.assert_close(y.float(), x.float() @ weight.dense().float().T, rtol=0, atol=0.05)
 
 
 def test_inputs_need_not_be_contiguous(generator):

@@ -33,7 +33,7 @@ def test_by_the_interpreter_kernels_compute_what_the_dense_product_does():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "29 passed" in done.stdout
+    assert "36 passed" in done.stdout
 
 
 @needs_triton
@@ -49,6 +49,32 @@ def test_compiled_for_hopper_loads_are_asynchronous_and_nothing_spills(size, dty
         assert kernel.metadata.shared <= hopper.SHARED or size == 128
         if dtype == "bfloat16":
             assert "wgmma.mma_async" in ptx, "Hopper's matrix units"
+
+
+@needs_triton
+@pytest.mark.parametrize("size", SIZES)
+def test_compiled_for_hopper_tiles_of_tensor_descriptors_are_copied_by_the_gpu_and_nothing_spills(
+    size, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    products = [config for config in launches._PRODUCT if config.tma]
+    kernels = [
+        hopper.product(config, size, "bfloat16", transposed=each) for config in products for each in (False, True)
+    ]
+    if launches.GROUPS[size] == 2:
+        kernels += [hopper.weight_grad(config, size, "bfloat16") for config in launches._WEIGHT_GRAD if config.tma]
+    for kernel in kernels:
+        ptx = kernel.asm["ptx"]
+        assert "cp.async.bulk.tensor" in ptx
+        assert "wgmma.mma_async" in ptx
+        assert "ld.local" not in ptx
+        assert kernel.metadata.shared <= hopper.SHARED
+
+
+@needs_triton
+def test_the_sum_of_shares_compiles_for_hopper(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    assert "ld.local" not in hopper.add_shares().asm["ptx"]
 
 
 @needs_triton
@@ -145,6 +171,26 @@ def test_on_a_gpu_kernels_compute_what_the_dense_product_does(size, dtype, gener
     assert has_kernel(torch.device("cuda"), dtype)
     for grid, tokens in (((3, 5), (70,)), ((9, 8), (3, 333)), ((8, 16), (2048,)), ((2, 2), (0,))):
         check(grid, size, tokens, dtype, generator, device="cuda", density=0.3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", SIZES)
+def test_on_a_gpu_configs_with_tensor_descriptors_compute_what_the_dense_product_does(size, generator, monkeypatch):
+    from operators.interpreted import check
+
+    if torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("tensor descriptors need a Hopper GPU")
+    for number in range(4):
+        seen = []
+
+        def nth(key, configs, launch, number=number, seen=seen):
+            wanted = [config for config in configs if config.tma] or configs[:1]
+            seen.append(wanted[number % len(wanted)])
+            return seen[-1]
+
+        monkeypatch.setattr(launches, "fastest", nth)
+        check((9, 8), size, (3, 333), torch.bfloat16, generator, device="cuda", density=0.3)
+        assert [config.tma for config in seen] == [True, True, launches.GROUPS[size] == 2]
 
 
 @pytest.mark.gpu

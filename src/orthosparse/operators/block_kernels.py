@@ -11,6 +11,7 @@ work. Products accumulate in float32.
 
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor as TensorDescriptor
 
 # Numbers that only say where to stop: compiled once for all of them.
 _PLAIN = ["tokens", "rows", "columns", "blocks"]
@@ -28,6 +29,7 @@ def block_product(
     columns,
     blocks,
     x_stride,
+    TMA: tl.constexpr,
     TRANSPOSED: tl.constexpr,
     BIAS: tl.constexpr,
     EVEN: tl.constexpr,
@@ -41,7 +43,8 @@ def block_product(
 
     TRANSPOSED, it is a tile of ``x @ weight`` and goes by columns of blocks. The tables are those of the plan of a grid
     of `rows` and `columns`. Neighbouring programs take the same samples, which the L2 cache then holds. EVEN says that
-    TOKENS divides the number of samples.
+    TOKENS divides the number of samples. With TMA, `x_ptr` and `values_ptr` are tensor descriptors, by which the GPU
+    copies whole tiles (zeros past the end), the second of the blocks on top of each other.
     """
     if TRANSPOSED:
         starts_ptr = plan_ptr + rows + 1 + 2 * blocks
@@ -57,11 +60,12 @@ def block_product(
     tile, strip = program // strips, program % strips
     token, inner, outer = tl.arange(0, TOKENS), tl.arange(0, INNER), tl.arange(0, BLOCK)
     live = (tile * TOKENS + token < tokens)[:, None]
-    x_ptrs = x_ptr + tile.to(tl.int64) * TOKENS * x_stride + token[:, None] * x_stride + inner[None, :]
-    if TRANSPOSED:  # what is summed over is the first side of a block, else the second
-        w_ptrs = values_ptr + inner[:, None] * BLOCK + outer[None, :]
-    else:
-        w_ptrs = values_ptr + outer[None, :] * BLOCK + inner[:, None]
+    if not TMA:
+        x_ptrs = x_ptr + tile.to(tl.int64) * TOKENS * x_stride + token[:, None] * x_stride + inner[None, :]
+        if TRANSPOSED:  # what is summed over is the first side of a block, else the second
+            w_ptrs = values_ptr + inner[:, None] * BLOCK + outer[None, :]
+        else:
+            w_ptrs = values_ptr + outer[None, :] * BLOCK + inner[:, None]
     total = tl.zeros((TOKENS, BLOCK), tl.float32)
     # Each block is taken in PARTS steps.
     PARTS: tl.constexpr = BLOCK // INNER
@@ -73,11 +77,18 @@ def block_product(
         which = tl.load(order_ptr + start)
     for step in tl.range(start * PARTS, end * PARTS, num_stages=STAGES):
         part = step % PARTS * INNER
-        if EVEN:
+        if TMA:
+            x = x_ptr.load([tile * TOKENS, other * BLOCK + part])
+        elif EVEN:
             x = tl.load(x_ptrs + other * BLOCK + part)
         else:
             x = tl.load(x_ptrs + other * BLOCK + part, mask=live, other=0.0)
-        w = tl.load(w_ptrs + which.to(tl.int64) * (BLOCK * BLOCK) + (part * BLOCK if TRANSPOSED else part))
+        if not TMA:
+            w = tl.load(w_ptrs + which.to(tl.int64) * (BLOCK * BLOCK) + (part * BLOCK if TRANSPOSED else part))
+        elif TRANSPOSED:
+            w = values_ptr.load([which * BLOCK + part, 0])
+        else:
+            w = values_ptr.load([which * BLOCK, part]).T
         total = tl.dot(x, w, total, input_precision=PRECISION)
         entry = (step + 1) // PARTS
         other = tl.load(others_ptr + entry)
@@ -147,3 +158,58 @@ def block_weight_grad(
         place = (split.to(tl.int64) * blocks + block) * (BLOCK * BLOCK) + lane % BLOCK
         out_ptrs = out_ptr + place[:, None] + outer[None, :] * BLOCK
         tl.store(out_ptrs, total.to(out_ptr.dtype.element_ty), mask=(block < last)[:, None])
+
+
+@triton.jit(do_not_specialize=[*_PLAIN, "share", "groups"])
+def block_pair_weight_grad(
+    g_ptr,
+    x_ptr,
+    out_ptr,
+    plan_ptr,
+    tokens,
+    rows,
+    columns,
+    blocks,
+    groups,
+    share,
+    BLOCK: tl.constexpr,
+    TOKENS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Write what `block_weight_grad` does for groups of two; `g_ptr` and `x_ptr` are tensor descriptors."""
+    columns_ptr = plan_ptr + rows + 1
+    rows_ptr = columns_ptr + blocks
+    groups_ptr = rows_ptr + blocks + columns + 1 + 2 * blocks
+    program = tl.program_id(0)
+    group, split = program % groups, program // groups
+    first = tl.load(groups_ptr + group)
+    if first < blocks:
+        row = tl.load(rows_ptr + first)
+        both = first + 1 < tl.load(plan_ptr + row + 1)
+        column = tl.load(columns_ptr + first) * BLOCK
+        neighbour = tl.load(columns_ptr + first + both.to(tl.int32)) * BLOCK  # of one alone, the same again
+        begin = split * share
+        total, second = tl.zeros((BLOCK, BLOCK), tl.float32), tl.zeros((BLOCK, BLOCK), tl.float32)
+        for start in tl.range(begin, tl.minimum(begin + share, tokens), TOKENS, num_stages=STAGES):
+            g = g_ptr.load([start, row * BLOCK]).T
+            total = tl.dot(g, x_ptr.load([start, column]), total, input_precision=PRECISION)
+            second = tl.dot(g, x_ptr.load([start, neighbour]), second, input_precision=PRECISION)
+        outer = tl.arange(0, BLOCK)
+        place = (split.to(tl.int64) * blocks + first) * (BLOCK * BLOCK)
+        out_ptrs = out_ptr + place + outer[:, None] * BLOCK + outer[None, :]
+        tl.store(out_ptrs, total.to(out_ptr.dtype.element_ty))
+        if both:
+            tl.store(out_ptrs + BLOCK * BLOCK, second.to(out_ptr.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["size", "shares"])
+def add_shares(shares_ptr, out_ptr, size, shares, LENGTH: tl.constexpr):
+    """Write the sum of ``[shares, size]`` over its first side, LENGTH numbers of it."""
+    place = tl.program_id(0).to(tl.int64) * LENGTH + tl.arange(0, LENGTH)
+    share_ptrs = shares_ptr + place
+    total = tl.load(share_ptrs, mask=place < size)
+    for _ in range(1, shares):
+        share_ptrs += size
+        total += tl.load(share_ptrs, mask=place < size)
+    tl.store(out_ptr + place, total.to(out_ptr.dtype.element_ty), mask=place < size)

@@ -11,13 +11,17 @@ from orthosparse.operators.tuning import chosen, fastest
 
 
 class Config(NamedTuple):
-    """How a kernel is launched: tokens and inner width of a tile, warps, stages, and shares of the tokens."""
+    """How a kernel is launched: tokens and inner width of a tile, warps, stages, and shares of the tokens.
+
+    With `tma`, tiles are copied by the tensor memory accelerator that GPUs have from Hopper on.
+    """
 
     tokens: int
     inner: int
     warps: int
     stages: int
     shares: int = 1
+    tma: bool = False
 
 
 # The first of each runs on any GPU, and under torch.use_deterministic_algorithms: a choice by time may differ from run
@@ -27,6 +31,8 @@ _PRODUCT = (
     Config(128, 64, 4, 3),
     Config(128, 64, 8, 3),
     Config(256, 64, 8, 3),
+    Config(128, 64, 4, 3, tma=True),
+    Config(256, 64, 8, 4, tma=True),
 )
 _WEIGHT_GRAD = (
     Config(32, 0, 4, 2, 1),
@@ -35,9 +41,14 @@ _WEIGHT_GRAD = (
     Config(64, 0, 8, 3, 2),
     Config(64, 0, 8, 3, 8),
     Config(64, 0, 8, 4, 4),
+    Config(64, 0, 4, 4, 1, tma=True),
+    Config(64, 0, 4, 4, 4, tma=True),
+    Config(64, 0, 8, 4, 1, tma=True),
+    Config(64, 0, 8, 4, 2, tma=True),
 )
 _deterministic = torch.are_deterministic_algorithms_enabled
 _empty = torch.empty
+_LENGTH = 1024  # numbers that a program adds up
 
 
 def product(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, *, features: int, transposed: bool) -> Tensor:
@@ -51,14 +62,16 @@ def product(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, *, fea
     if not tokens:
         return y
     precision = "tf32" if dtype is not torch.float32 else float32_precision()
+    tma = _has_tma(x, values) if blocks else False
     # Numbers of tokens and blocks by powers of two: a choice holds for all of nearly the same size.
     key = (
         transposed, dtype, x.get_device(), size, features, inputs, tokens.bit_length(), blocks.bit_length(), precision,
+        tma,
     )  # fmt: skip
     launch = partial(_product, x, values, bias, y, plan, transposed, precision)
     config = None if _deterministic() else chosen.get(key)
     if config is None:
-        configs = _product_configs(size)
+        configs = _product_configs(size, tma)
         config = configs[0] if _deterministic() else fastest(key, configs, launch)
     launch(config)
     return y
@@ -70,11 +83,16 @@ def _product(
 ) -> None:  # fmt: skip
     (tokens, inputs), features, (blocks, size, _) = x.shape, y.shape[1], values.shape
     strips, others = features // size, inputs // size
-    tile, inner, warps, stages, _ = config
-    _kernels().block_product[(-(-tokens // tile) * strips,)](
-        x, values, values if bias is None else bias, y, plan, tokens,
+    tile, inner, warps, stages, _, tma = config
+    kernels, samples, weight = _kernels(), x, values
+    if tma:
+        samples = kernels.TensorDescriptor(x, x.shape, x.stride(), [tile, inner])
+        box = [inner, size] if transposed else [size, inner]
+        weight = kernels.TensorDescriptor(values, [blocks * size, size], [size, 1], box)
+    kernels.block_product[(-(-tokens // tile) * strips,)](
+        samples, weight, values if bias is None else bias, y, plan, tokens,
         others if transposed else strips, strips if transposed else others, blocks, x.stride(0),
-        transposed, bias is not None, tokens % tile == 0, size, inner, tile, precision, stages, num_warps=warps,
+        tma, transposed, bias is not None, tokens % tile == 0, size, inner, tile, precision, stages, num_warps=warps,
     )  # fmt: skip
 
 
@@ -88,11 +106,15 @@ def weight_grad(grad: Tensor, x: Tensor, plan: Tensor, *, blocks: int, size: int
     if not blocks:
         return _empty((0, size, size), dtype=dtype, device=x.device)
     precision = "tf32" if dtype is not torch.float32 else float32_precision()
-    key = (None, dtype, x.get_device(), size, features, inputs, tokens.bit_length(), blocks.bit_length(), precision)
+    tma = GROUPS[size] == 2 and tokens > 0 and _has_tma(x, grad)
+    key = (
+        None, dtype, x.get_device(), size, features, inputs, tokens.bit_length(), blocks.bit_length(), precision, tma,
+    )  # fmt: skip
     launch = partial(_weight_grad, grad, x, plan, blocks, size, precision)
     config = None if _deterministic() else chosen.get(key)
     if config is None:
-        config = _WEIGHT_GRAD[0] if _deterministic() else fastest(key, _WEIGHT_GRAD, launch)
+        configs = [config for config in _WEIGHT_GRAD if tma or not config.tma]
+        config = configs[0] if _deterministic() else fastest(key, configs, launch)
     return launch(config)
 
 
@@ -100,17 +122,42 @@ def _weight_grad(
     grad: Tensor, x: Tensor, plan: Tensor, blocks: int, size: int, precision: str, config: Config
 ) -> Tensor:
     (tokens, inputs), rows, group = x.shape, grad.shape[1] // size, GROUPS[size]
-    tile, _, warps, stages, shares = config
+    tile, _, warps, stages, shares, tma = config
     shares = max(1, min(shares, tokens // tile))
     share = -(-tokens // (shares * tile)) * tile
     groups = blocks // group + rows
     # Sums over a share of the tokens stay in float32 until they are added.
     out = _empty((shares, blocks, size, size), dtype=x.dtype if shares == 1 else torch.float32, device=x.device)
-    _kernels().block_weight_grad[(groups * shares,)](
-        grad, x, out, plan, tokens, rows, inputs // size, blocks, groups, share, grad.stride(0), x.stride(0),
-        tokens % tile == 0, size, group, tile, precision, stages, num_warps=warps,
-    )  # fmt: skip
-    return out[0] if shares == 1 else out.sum(0).to(x.dtype)
+    kernels, numbers = _kernels(), (tokens, rows, inputs // size, blocks, groups, share)
+    if tma:
+        pair = [kernels.TensorDescriptor(each, each.shape, each.stride(), [tile, size]) for each in (grad, x)]
+        kernels.block_pair_weight_grad[(groups * shares,)](
+            *pair, out, plan, *numbers, size, tile, precision, stages, num_warps=warps
+        )
+    else:
+        kernels.block_weight_grad[(groups * shares,)](
+            grad, x, out, plan, *numbers, grad.stride(0), x.stride(0),
+            tokens % tile == 0, size, group, tile, precision, stages, num_warps=warps,
+        )  # fmt: skip
+    if shares == 1:
+        return out[0]
+    total = _empty((blocks, size, size), dtype=x.dtype, device=x.device)
+    kernels.add_shares[(-(-total.numel() // _LENGTH),)](out, total, total.numel(), shares, _LENGTH, num_warps=4)
+    return total
+
+
+def _has_tma(*matrices: Tensor) -> bool:
+    """Whether the tensor memory accelerator can copy tiles of these: 16-bit numbers, rows at multiples of 16 bytes."""
+    return all(
+        each.dtype.itemsize == 2 and each.stride(0) >= each.shape[-1] and not each.stride(0) % 8
+        and not each.data_ptr() % 16 for each in matrices
+    ) and _is_hopper(matrices[0].device)  # fmt: skip
+
+
+@cache
+def _is_hopper(device: torch.device) -> bool:
+    """Whether a GPU is of NVIDIA's Hopper generation or later; interpreted, all is."""
+    return device.type == "cpu" or (torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 9)
 
 
 def float32_precision() -> str:
@@ -119,9 +166,10 @@ def float32_precision() -> str:
 
 
 @cache
-def _product_configs(size: int) -> list[Config]:
+def _product_configs(size: int, tma: bool) -> list[Config]:
     """The configs that differ for blocks of this size, in their order."""
-    return list(dict.fromkeys(config._replace(inner=min(size, config.inner)) for config in _PRODUCT))
+    fitting = [config._replace(inner=min(size, config.inner)) for config in _PRODUCT if tma or not config.tma]
+    return list(dict.fromkeys(fitting))
 
 
 @cache
