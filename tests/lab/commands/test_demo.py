@@ -39,9 +39,17 @@ def test_the_demo_writes_one_page_that_needs_nothing_else_and_a_picture(quick):
     assert page.count("<img") == 5
 
 
-def test_wrong_numbers_are_one_line(tmp_path, capsys):
-    assert main(["demo", "--epochs", "0", "--quick", "--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "error: epochs: expected more than 0; got 0\n"
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--epochs", "0"], "epochs: expected more than 0; got 0"),
+        (["--density", "3"], "density: expected a number in [0, 1]; got 3.0"),
+    ],
+)
+def test_wrong_numbers_are_one_line_before_anything_is_done(tmp_path, capsys, given, message):
+    assert main(["demo", *given, "--quick", "--out", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"error: {message}\n")
 
 
 @pytest.mark.parametrize(("given", "epochs"), [([], 2), (["--epochs", "3"], 3), (["--epochs", "1"], 1)])

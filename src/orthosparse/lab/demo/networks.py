@@ -28,6 +28,10 @@ class Shape:
     density: float = 0.125
     ai_iterations: int = 1000
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.density <= 1:
+            raise ValueError(f"density: expected a number in [0, 1]; got {self.density!r}")
+
 
 def build_starts(shape: Shape, in_shape: tuple[int, int, int], classes: int, seed: int) -> dict[str, nn.Module]:
     """Return the networks by the name of their start, all at tanh's critical point.
