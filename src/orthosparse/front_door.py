@@ -81,6 +81,8 @@ def sparsify(
         include: only these layers (see `find_layers`, also for `exclude`, `split` and `structure`).
         structure: the units that are active or not: ``"entries"``; ``"block:64"`` for whole blocks of 64 x 64; or
             ``"2:4"`` for two of any aligned four, where every layer has the density 0.5, whatever the distribution.
+        gain: multiplies orthogonal weights.
+        bias_std: standard deviation of the biases, which are drawn too; zeros when it is 0.
         floor: what to do with a layer that is given fewer entries than orthogonality needs: ``raise`` takes them from
             the other layers, ``minimal`` adds them to the total, ``partial`` keeps the count and makes a partial
             isometry, ``error`` refuses.

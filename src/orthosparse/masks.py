@@ -217,7 +217,7 @@ def _ones(mask: torch.Tensor) -> int:
 
 
 def overlap(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> Densities:
-    """Return, per layer, the share of the entries active in either mask that are active in both (1 if none is)."""
+    """Return, per layer, the share of entries active in `first` or `second` that are active in both (1 if none is)."""
     for name, masks in (("first", first), ("second", second)):
         check_mapping(name, masks)
     if first.keys() != second.keys():

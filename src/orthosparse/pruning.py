@@ -57,6 +57,7 @@ def prune(
         rewind: a state dict of the model, as it was earlier: the weights that stay go back to the values in it, and so
             does everything else. Masks in it are not looked at.
         optimizer: one that has trained the model; it forgets what it holds of the weights that leave.
+        generator: draws what a distribution draws, as dropout does while it scores.
         progress: as in `sparsify`.
         options: go to the distribution.
 

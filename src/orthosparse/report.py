@@ -63,8 +63,10 @@ class Report:
     """What one call of sparsify did; ``print`` it, show it in a notebook, or take ``to_dict()``.
 
     Attributes:
+        rows: one for each layer.
         asked: active entries that the distribution gave to all layers together; with blocks, what the density asks for
             before it is rounded to whole ones.
+        distribution, scheme, gain: as they were given.
         seed: the seed everything was drawn from, whether it came from a generator or from the operating system.
         left: the matrices and kernels of the model that stayed dense, each with the reason.
         structure: the units that are active or not; a layer that has others says so in its note.

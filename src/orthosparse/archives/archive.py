@@ -18,7 +18,7 @@ def save_compact(model: nn.Module, path: str | PathLike[str]) -> None:
 
     Of each tensor that has a mask, or that is zero in most places, the file holds the active entries and a code of
     their places, a few bits for each; of tied tensors one; of others all. Masked layers and modules that hold only
-    active weights give the same file. It is there as a whole or not at all, whatever stops the call.
+    active weights give the same file. The file at `path` is there as a whole or not at all, whatever stops the call.
 
     Raises:
         TypeError: an argument of a wrong type, or something in the model's state dict that is no dense tensor.
@@ -46,6 +46,7 @@ def load_compact(path: str | PathLike[str], model: nn.Module, *, assign: bool = 
     The file holds no code, and nothing in it is executed.
 
     Args:
+        path: of the file.
         assign: as for ``load_state_dict``; needed by a model on the meta device.
 
     Raises:

@@ -36,6 +36,7 @@ class DeployTable:
     """What one call of deploy did; ``print`` it, show it in a notebook, or take ``to_dict()``.
 
     Attributes:
+        rows: one for each layer.
         latency: seconds a call of the whole network: ``eager``, ``channels-last`` and ``compiled`` are the network as
             it was given, with its zeros; ``shrunk dense`` is without its batch norms and dead units; ``deployed`` has
             each layer in its own form.

@@ -33,9 +33,9 @@ def sample_blocks(
 ) -> tuple[Tensor, Tensor]:
     """Return an orthogonal matrix with `count` active blocks of `block` x `block` entries, and the mask of blocks.
 
-    Needs sides that `block` divides, and as many blocks as the shorter side has. The mask is that of the grid,
-    ``[rows / block, cols / block]``. `stop`, `start`, `generator` and `dtype` are those of `sample`; the bits depend
-    neither on the number of threads nor on `dtype` before the cast.
+    Needs a `shape` whose sides `block` divides, and as many blocks as the shorter side has. The mask is that of the
+    grid, ``[rows / block, cols / block]``. `stop`, `start`, `generator` and `dtype` are those of `sample`; the bits
+    depend neither on the number of threads nor on `dtype` before the cast.
 
     Raises:
         TypeError, ValueError: an argument is not what is said above.

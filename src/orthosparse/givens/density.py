@@ -27,7 +27,7 @@ def expected_density(size: int, rotations: int) -> Tensor:
 def expected_rotations(rows: int, cols: int, density: float) -> int:
     """Return the first number of rotations whose expected count of non-zeros rounds to `density` or more.
 
-    Densities below that of the start need none.
+    Densities of a `rows` x `cols` matrix below that of the start need none.
 
     Example:
         >>> expected_rotations(1024, 1024, 0.0625)

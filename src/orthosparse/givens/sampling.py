@@ -109,7 +109,8 @@ def sample_batch(
 ) -> tuple[Tensor, Tensor]:
     """Return `batch` matrices [batch, rows, cols] of one count, or of one count each, and their masks.
 
-    The keywords are those of `sample`. Member 0 is what `sample` returns, and no member depends on how many follow it.
+    `shape`, `generator`, `dtype`, `threads`, `backend` and the other keywords, `law`, are those of `sample`.
+    Member 0 is what `sample` returns, and no member depends on how many follow it.
 
     Example:
         >>> values, masks = sample_batch(3, (8, 8), [8, 16, 64])
@@ -137,7 +138,8 @@ def sample_csr(
 ) -> Tensor:
     """Return the matrix of `sample` as a `torch.sparse_csr` tensor whose stored entries are the active ones.
 
-    The keywords are those of `sample`. Time and memory grow like `count`, not like the shape's product.
+    `shape`, `generator`, `dtype`, `threads`, `backend` and the other keywords, `law`, are those of `sample`.
+    Time and memory grow like `count`, not like the shape's product.
 
     Example:
         >>> weight = sample_csr((100_000, 100_000), 120_000, generator=torch.Generator().manual_seed(0))
@@ -169,7 +171,8 @@ def rotate(
 ) -> tuple[Tensor, Tensor]:
     """Return the product of the start and exactly `rotations` rotations, and the mask of its non-zeros.
 
-    The keywords are those of `sample`, but for `stop`.
+    `shape`, `generator`, `dtype`, `threads`, `backend` and the other keywords, `law`, are those of `sample`,
+    but for `stop`.
 
     Example:
         >>> values, mask = rotate((4, 4), 1)
@@ -186,6 +189,8 @@ def counts_after(
     shape: tuple[int, int], rotations: int, *, generator: torch.Generator | None = None, **law: Unpack[Law]
 ) -> Tensor:
     """Return how many non-zeros one draw has after 0, 1, ..., `rotations` rotations: int64 [rotations + 1].
+
+    `shape`, `generator` and the other keywords, `law`, are those of `sample`.
 
     Example:
         >>> counts_after((4, 4), 1).tolist()
@@ -206,7 +211,8 @@ def partial(
 ) -> tuple[Tensor, Tensor]:
     """Return the best that fewer than min(shape) entries can do: `count` of the start's entries, the rest zero.
 
-    It has `count` singular values 1 and no others: it keeps the norm of what it does not annihilate.
+    It has `count` singular values 1 and no others: it keeps the norm of what it does not annihilate. `generator` and
+    `dtype` are those of `sample`.
 
     Example:
         >>> values, mask = partial((6, 4), 3, start="permuted")

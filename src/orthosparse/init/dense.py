@@ -43,6 +43,7 @@ def delta_orthogonal_(
     """Fill a convolution weight with a dense orthogonal matrix per group at one tap, and zeros elsewhere.
 
     Args:
+        groups, gain, transposed: as in `conv_orthogonal_`.
         tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own.
         stride: of the convolution, like `padding` and `dilation`, as in `sparse_delta_orthogonal_`: the matrix lies on
             a window of taps, and the windows tile the picture.
@@ -73,6 +74,11 @@ def conv_orthogonal_(
     """Fill a convolution weight with an orthogonal kernel that uses all taps (Xiao et al. 2018, Algorithm 1).
 
     Kernels of any sides, equal or not, odd or even, in one to three dimensions.
+
+    Args:
+        groups: of the convolution; the kernel of each is orthogonal by itself.
+        gain: multiplies the kernel.
+        transposed: the weight is that of a transposed convolution, stored as (in, out, ...).
 
     Example:
         >>> from orthosparse.orthogonality import is_orthogonal

@@ -41,6 +41,8 @@ def sparse_orthogonal_(
     for blocks).
 
     Args:
+        gain: multiplies the matrix.
+        threads: of the compiled kernel; the bits do not depend on it.
         count: the number of active entries, instead of `density`.
         stop: "exact" meets the count; "closest" and "first" are the paper's rules, which may miss it.
         angle: one angle for all rotations, in radians; by default each draws its own.
@@ -121,6 +123,8 @@ def sparse_delta_orthogonal_(
     fair coin.
 
     Args:
+        gain: multiplies the matrix.
+        transposed: the weight is that of a transposed convolution, stored as (in, out, ...).
         count: the number of active entries, instead of `density`.
         center_density: density of the matrices, by default min(d k, sqrt(d)), d being the weight's density and k the
             number of taps; clipped to what `density` and the floor allow. The paper's 1000-layer network has

@@ -120,6 +120,10 @@ def critical_point(
 def mean_field(activation: str | Activation, sigma_w: float, sigma_b: float = 0.0, *, start: float = 1.0) -> MeanField:
     """Return what happens at a given point, critical or not: where the variance settles that begins at `start`.
 
+    Args:
+        activation: as of `critical_point`.
+        sigma_w, sigma_b: standard deviations of weights (times the root of the fan-in) and biases.
+
     Raises:
         ValueError: the variance grows without bound.
 

@@ -67,6 +67,7 @@ def gradient_flow(
 
     Args:
         loss: of (output, y); None: cross-entropy.
+        layers: those whose norms are listed; by default all that `find_layers` finds.
         batch: (x, y), where x is a tensor or a mapping of keyword arguments.
         step_size: of the step, in units of the gradient.
         generator: draws what the model draws itself, as dropout does.

@@ -62,6 +62,7 @@ def singular_values(
         output: which tensor, where the model does not return one: a callable, a key or attribute, or an index.
         through: stop at the output of this module (``"layer3"``): the spectrum of the layers up to it.
         k: how many values of each sample to list: by default all (exact) or the largest (matrix_free).
+        method: ``auto``, ``exact`` or ``matrix_free``, see above.
         chunk: how many products go through the graph at once; 1 needs no batched kernels and the least memory.
         probes: matrix_free: vectors in a block; by default enough for a standard error of the mean near 0.5 % of
             the spectrum's std, and 8 at least.

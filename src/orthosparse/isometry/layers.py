@@ -72,6 +72,7 @@ def orthogonality_score(
     or in the window of its stride, has the score of that matrix whatever the padding.
 
     Args:
+        weight_or_model: a matrix, the kernel of a convolution, or a model.
         x: a model's input; convolutions are then measured at the size of the signal they see, the last one where they
             run several times. Without it the score is the one of all signals with sides of at least 2 k - 1, k the
             kernel's.
@@ -101,8 +102,11 @@ def layer_singular_values(
 ) -> dict[str, Spectrum]:
     """Return the singular values of the map that each layer's weight applies, by name; ``.values`` is [1, all of them].
 
-    Convolutions as in `orthogonality_score`: circular padding, at the size of the signal that `x` gives them,
-    or on sides of 2 k - 1.
+    Convolutions of `model` as in `orthogonality_score`: circular padding, at the size of the signal that `x` gives
+    them, or on sides of 2 k - 1.
+
+    Args:
+        layers: which layers; by default all that `find_layers` finds.
 
     Example:
         >>> layer_singular_values(nn.Sequential(nn.Conv2d(2, 2, 3)), torch.ones(1, 2, 4, 4))["0"].values.shape

@@ -28,6 +28,7 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
     every rank passes the whole state dict (or its shards), and keeps its part.
 
     Args:
+        strict: as for ``load_state_dict``: keys that are missing or unexpected are errors.
         assign: as for ``load_state_dict``; needed by a model on the meta device.
 
     Returns:

@@ -18,6 +18,7 @@ class BlockLinear(Compact):
     in float64, they are batched products.
 
     Args:
+        in_features, out_features, bias, device, dtype: as of `torch.nn.Linear`.
         blocks: how many blocks are active.
         size: rows and columns of a block: 16, 32, 64 or 128.
 
@@ -67,4 +68,8 @@ class BlockLinear(Compact):
 
 
 class BlockConv1x1(Pointwise, BlockLinear):
-    """A convolution of one tap, in 1 to 3 dimensions, of active blocks alone; as `BlockLinear` over channels."""
+    """A convolution of one tap, in 1 to 3 dimensions, of active blocks alone.
+
+    As `BlockLinear` from `in_channels` to `out_channels`, whose arguments (`args`, `kwargs`) follow, at every
+    `stride`-th position of each dimension.
+    """

@@ -20,6 +20,7 @@ class SparseLinear(Compact):
     float64; in float32 under autocast.
 
     Args:
+        in_features, out_features, bias, device, dtype: as of `torch.nn.Linear`.
         entries: how many weights are active.
 
     Raises:
@@ -77,4 +78,8 @@ class SparseLinear(Compact):
 
 
 class SparseConv1x1(Pointwise, SparseLinear):
-    """A convolution of one tap, in 1 to 3 dimensions, of active entries alone; as `SparseLinear` over channels."""
+    """A convolution of one tap, in 1 to 3 dimensions, of active entries alone.
+
+    As `SparseLinear` from `in_channels` to `out_channels`, whose arguments (`args`, `kwargs`) follow, at every
+    `stride`-th position of each dimension.
+    """
