@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from orthosparse.deploying.copies import Arguments, difference, outputs_of
 from orthosparse.deploying.folding import LAYERS, Layer
 from orthosparse.deploying.forms import CHANNELS_LAST, DENSE, forms_of
+from orthosparse.deploying.layouts import keep_features_first
 from orthosparse.deploying.table import DeployedLayer
 from orthosparse.deploying.timing import seconds
 from orthosparse.masking.exchange import exchange
@@ -37,6 +38,7 @@ def choose(
     finally:
         for choice in choices:
             exchange(model, choice, choice.chosen)
+    keep_features_first(model)
     return tuple(choice.row for choice in [*reached, *(each for each in choices if each not in reached)])
 
 

@@ -13,6 +13,7 @@ from orthosparse.deploying.choosing import choose
 from orthosparse.deploying.copies import arguments_of, inference_copy
 from orthosparse.deploying.folding import LAYERS
 from orthosparse.deploying.forms import DENSE
+from orthosparse.deploying.modules import Entries
 from orthosparse.deploying.networks import Networks
 from orthosparse.deploying.table import DeployedLayer, DeployTable
 from orthosparse.deploying.timing import on_threads
@@ -135,7 +136,7 @@ def _dense(row: DeployedLayer) -> DeployedLayer:
 def _weights(model: nn.Module) -> Iterable[Tensor]:
     """The weights of the layers, of compact ones the active entries."""
     for module in model.modules():
-        if isinstance(module, Compact):
+        if isinstance(module, Compact | Entries):
             yield module.values
         elif type(module) in LAYERS:
             yield module.weight  # type: ignore[misc]

@@ -1,15 +1,17 @@
 """The forms that a layer can have for inference: dense in both memory formats, single entries, blocks, 2:4."""
 
+import warnings
 from copy import deepcopy
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from orthosparse.compacting.forms import Candidate, build
 from orthosparse.deploying.copies import in_format
-from orthosparse.deploying.folding import CONVOLUTIONS, Layer, pads
-from orthosparse.operators import SIZES
-from orthosparse.structures import TWO_OF_FOUR, block_of, structure_of
+from orthosparse.deploying.folding import Layer, pads
+from orthosparse.deploying.modules import EntriesConv, EntriesLinear
+from orthosparse.operators import SIZES, has_convolutions
+from orthosparse.structures import ENTRIES, TWO_OF_FOUR, block_of, structure_of
 
 DENSE, CHANNELS_LAST = "dense", "dense channels-last"
 _MOST = 0.5  # no sparse form is faster above this density
@@ -24,35 +26,44 @@ def forms_of(name: str, layer: Layer) -> tuple[dict[str, nn.Module], str]:
             CHANNELS_LAST: in_format(layer, torch.channels_last),
         }
     active = layer.weight != 0
-    if note := _why_dense(layer, active):
-        return forms, note
-    structure = structure_of(active)
-    if structure == TWO_OF_FOUR and layer.weight.is_cuda:
+    density = int(active.sum()) / max(1, active.numel())
+    if density > _MOST:
+        return forms, f"density {density:.2f}"
+    structure = structure_of(active) if _is_matrix(layer) else ENTRIES
+    if structure == TWO_OF_FOUR and isinstance(layer, nn.Linear) and layer.weight.is_cuda:
         forms[TWO_OF_FOUR] = _semi_structured(layer)
     if (block := min(block_of(structure), max(SIZES))) > 1:
         forms[f"block:{block}"] = build(Candidate(name, layer, "weight", active, f"block:{block}"))
-    if _has_entries(layer.weight):
-        forms["entries"] = build(Candidate(name, layer, "weight", active, "entries"))
-    return forms, "" if len(forms) > 2 or set(forms) - {DENSE, CHANNELS_LAST} else _no_kernel(layer.weight)
+    if not (note := _without_entries(layer)):
+        forms[ENTRIES] = EntriesLinear(layer) if isinstance(layer, nn.Linear) else EntriesConv(layer)
+    return forms, note
 
 
-def _why_dense(layer: Layer, active: Tensor) -> str:
-    """Say why a layer has only dense forms, if so."""
-    if isinstance(layer, CONVOLUTIONS) and (set(layer.kernel_size) != {1} or layer.groups > 1 or pads(layer)):
-        return "a convolution of several taps, with padding or groups"
-    density = float(active.sum()) / max(1, active.numel())
-    return f"density {density:.2f}" if density > _MOST else ""
+def _is_matrix(layer: Layer) -> bool:
+    """Whether a layer is a linear one or a convolution of one tap, without padding and groups."""
+    if isinstance(layer, nn.Linear):
+        return True
+    return set(layer.kernel_size) == {1} and layer.groups == 1 and not pads(layer)
 
 
-def _has_entries(weight: Tensor) -> bool:
-    return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
+def _without_entries(layer: Layer) -> str:
+    """Say why a layer has no form of single entries, if so."""
+    device, dtype = layer.weight.device.type, layer.weight.dtype
+    if isinstance(layer, nn.Linear) and device == "cuda":
+        return ""
+    if device != "cpu" or dtype not in (torch.float32, torch.float64):
+        return f"no kernel for entries on {device} in {str(dtype).removeprefix('torch.')}"
+    if isinstance(layer, nn.Linear):
+        return ""
+    if not has_convolutions():
+        return "no kernel for convolutions: the package was built without a compiler"
+    plain = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    return "" if plain else f"padding {layer.padding}, {layer.padding_mode}"
 
 
-def _no_kernel(weight: Tensor) -> str:
-    return f"no kernel for single entries on {weight.device.type} in {str(weight.dtype).removeprefix('torch.')}"
-
-
-def _semi_structured(layer: Layer) -> nn.Module:
+def _semi_structured(layer: nn.Linear) -> nn.Module:
     new = deepcopy(layer)
-    new.weight = nn.Parameter(torch.sparse.to_sparse_semi_structured(layer.weight), requires_grad=False)
+    with warnings.catch_warnings():  # torch says that these tensors are a prototype
+        warnings.filterwarnings("ignore", message=".*SparseSemiStructuredTensor.*prototype", category=UserWarning)
+        new.weight = nn.Parameter(torch.sparse.to_sparse_semi_structured(layer.weight), requires_grad=False)
     return new

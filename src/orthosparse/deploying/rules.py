@@ -55,6 +55,13 @@ def rules_of(graph: fx.GraphModule) -> dict[fx.Node, Rule]:
     return rules
 
 
+def is_pointwise(node: fx.Node, module: nn.Module | None) -> bool:
+    """Whether a node, or the module that it calls, computes every number from one number, all in the same way."""
+    if module is not None:
+        return isinstance(module, _POINTWISE_MODULES)
+    return node.target in (_POINTWISE_METHODS if node.op == "call_method" else _POINTWISE_FUNCTIONS)
+
+
 def _layer_rule(graph: fx.GraphModule, node: fx.Node) -> Rule | None:
     module, shape = own_layer(graph, node), shape_of(node)
     if module is None or shape is None:
@@ -90,7 +97,7 @@ def _rule(node: fx.Node, module: nn.Module | None, rules: Mapping[fx.Node, Rule]
     rule = Rule(node, axis, size, (sources[0],))
     if type(module) in NORMS and module.running_mean is not None and axis == 1:  # type: ignore[union-attr]
         return ChannelwiseRule(node, axis, size, (sources[0],), module=module)  # type: ignore[arg-type]
-    if isinstance(module, _POINTWISE_MODULES) or node.target in _POINTWISE_FUNCTIONS | _POINTWISE_METHODS:
+    if is_pointwise(node, module):
         return replace(rule, function=_function(node, module))
     if isinstance(module, _POOLS) or node.target in _POOL_FUNCTIONS or _is_mean(node, known[0]):
         return replace(rule, function=torch.Tensor.clone)

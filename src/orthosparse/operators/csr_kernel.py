@@ -46,14 +46,29 @@ def product(
     """
     y = torch.empty(len(starts) - 1, x.shape[1], dtype=x.dtype)
     bias = None if bias is None else bias.contiguous()
-    _run(False, y, x, values.contiguous(), starts, others, order, bias, instructions)
+    _run(False, y, x, values.contiguous(), starts, others, order, bias, None, instructions)
+    return y
+
+
+def window_product(
+    x: Tensor, length: int, values: Tensor, bias: Tensor | None, starts: Tensor, others: Tensor, table: Tensor
+) -> Tensor:
+    """Return ``matrix @ windows + bias``, where window j is ``x.flatten()[table[j]:][:length]``; contiguous.
+
+    Args:
+        x: contiguous.
+        table: where the window of each column of the matrix begins, int32; all windows lie inside of `x`.
+    """
+    y = torch.empty(len(starts) - 1, length, dtype=x.dtype)
+    bias = None if bias is None else bias.contiguous()
+    _run(False, y, x, values.contiguous(), starts, others, None, bias, table, None)
     return y
 
 
 def sampled(grad: Tensor, x: Tensor, starts: Tensor, others: Tensor, *, instructions: int | None = None) -> Tensor:
     """Return the entries of ``grad @ x.T``, of two contiguous matrices, that the compressed rows name: [1, entries]."""
     values = torch.zeros(1, len(others), dtype=x.dtype)  # which they stay if there are no samples
-    _run(True, grad, x, values, starts, others, None, None, instructions)
+    _run(True, grad, x, values, starts, others, None, None, None, instructions)
     return values
 
 
@@ -66,6 +81,7 @@ def _run(
     others: Tensor,
     order: Tensor | None,
     bias: Tensor | None,
+    table: Tensor | None,
     instructions: int | None,
 ) -> None:
     if y.dtype != values.dtype or x.dtype != values.dtype or (bias is not None and bias.dtype != values.dtype):
@@ -74,7 +90,7 @@ def _run(
     kernel.run(
         x.dtype == torch.float64,
         sampled,
-        *[0 if each is None else each.data_ptr() for each in (y, x, values, starts, others, order, bias)],
+        *[0 if each is None else each.data_ptr() for each in (y, x, values, starts, others, order, bias, table)],
         *y.shape,
         torch.get_num_threads(),
         widest if instructions is None else instructions,

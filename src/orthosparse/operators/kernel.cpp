@@ -25,6 +25,7 @@ struct Product {
     const int32_t* others;
     const int32_t* order;  // entry k of the matrix is values[order[k]]; null: values[k]
     const Real* bias;      // may be null
+    const int32_t* table;  // column j of the matrix multiplies x[table[j]:][:batch]; null: row j of x[columns, batch]
     int64_t rows, batch;
     bool sampled;  // whether y and x are given and values are wanted
     int64_t instructions;
@@ -101,15 +102,16 @@ Product<Real> product_at(const unsigned long long* at, long long rows, long long
     return {reinterpret_cast<Real*>(at[0]),          reinterpret_cast<const Real*>(at[1]),
             reinterpret_cast<Real*>(at[2]),          reinterpret_cast<const int32_t*>(at[3]),
             reinterpret_cast<const int32_t*>(at[4]), reinterpret_cast<const int32_t*>(at[5]),
-            reinterpret_cast<const Real*>(at[6]),    rows, batch, sampled, instructions};
+            reinterpret_cast<const Real*>(at[6]),    reinterpret_cast<const int32_t*>(at[7]),
+            rows, batch, sampled, instructions};
 }
 
 PyObject* py_run(PyObject*, PyObject* args) {
-    unsigned long long at[7];
+    unsigned long long at[8];
     long long rows, batch, threads, instructions;
     int doubles, sampled;
-    if (!PyArg_ParseTuple(args, "ppKKKKKKKLLLL", &doubles, &sampled, at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6,
-                          &rows, &batch, &threads, &instructions))
+    if (!PyArg_ParseTuple(args, "ppKKKKKKKKLLLL", &doubles, &sampled, at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6,
+                          at + 7, &rows, &batch, &threads, &instructions))
         return nullptr;
     if (instructions < 0 || instructions >= instruction_sets()) {
         PyErr_SetString(PyExc_ValueError, "instructions: this machine does not have them");
@@ -128,8 +130,8 @@ PyObject* py_instruction_sets(PyObject*, PyObject*) { return PyLong_FromLongLong
 
 PyMethodDef METHODS[] = {
     {"run", py_run, METH_VARARGS,
-     "run(doubles, sampled, y, x, values, starts, others, order, bias, rows, batch, threads, instructions): compute a "
-     "product of the arrays at these addresses; 0 for no order or bias."},
+     "run(doubles, sampled, y, x, values, starts, others, order, bias, table, rows, batch, threads, instructions): "
+     "compute a product of the arrays at these addresses; 0 for no order, bias or table."},
     {"instruction_sets", py_instruction_sets, METH_NOARGS, "How many instruction sets run takes on this machine."},
     {nullptr, nullptr, 0, nullptr},
 };

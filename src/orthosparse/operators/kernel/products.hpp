@@ -36,7 +36,7 @@ constexpr int FULL = VECTOR / sizeof(Real);  // lanes of a register
 
 // Write y[row, first:first + COUNT * LANES] of the rows [begin, end). UNROLLED sums run beside each other where COUNT is
 // small: one alone would wait for each of its additions.
-template <int LANES, int COUNT, int UNROLLED, class Real>
+template <bool TABLE, int LANES, int COUNT, int UNROLLED, class Real>
 void multiply(const Product<Real>& p, int64_t begin, int64_t end, int64_t first) {
     using L = Lanes<Real, LANES>;
     for (int64_t row = begin; row < end; ++row) {
@@ -45,7 +45,8 @@ void multiply(const Product<Real>& p, int64_t begin, int64_t end, int64_t first)
         int64_t entry = p.starts[row];
         auto add = [&](int64_t which, int beside) __attribute__((always_inline)) {
             const Real value = p.values[p.order ? p.order[which] : which];
-            const Real* from = p.x + p.others[which] * p.batch + first;
+            const int64_t column = p.others[which];
+            const Real* from = p.x + (TABLE ? p.table[column] : column * p.batch) + first;
             for (int k = 0; k < COUNT; ++k) sums[beside][k] += value * L::load(from + k * LANES);
         };
         for (; entry + UNROLLED <= last; entry += UNROLLED)
@@ -62,18 +63,18 @@ void multiply(const Product<Real>& p, int64_t begin, int64_t end, int64_t first)
 
 // Write y of the rows [begin, end): as many vectors at once as there are registers for. The last vector may lie half on
 // the one before, which writes the same numbers twice.
-template <int LANES, class Real>
+template <bool TABLE, int LANES, class Real>
 void multiply_all(const Product<Real>& p, int64_t begin, int64_t end) {
     if constexpr (LANES > 1)
-        if (p.batch < LANES) return multiply_all<LANES / 2>(p, begin, end);
+        if (p.batch < LANES) return multiply_all<TABLE, LANES / 2>(p, begin, end);
     int64_t first = 0;
     if constexpr (LANES == FULL<Real>) {
-        for (; p.batch - first >= 8 * LANES; first += 8 * LANES) multiply<LANES, 8, 1>(p, begin, end, first);
-        for (; p.batch - first >= 4 * LANES; first += 4 * LANES) multiply<LANES, 4, 1>(p, begin, end, first);
-        for (; p.batch - first >= 2 * LANES; first += 2 * LANES) multiply<LANES, 2, 2>(p, begin, end, first);
+        for (; p.batch - first >= 8 * LANES; first += 8 * LANES) multiply<TABLE, LANES, 8, 1>(p, begin, end, first);
+        for (; p.batch - first >= 4 * LANES; first += 4 * LANES) multiply<TABLE, LANES, 4, 1>(p, begin, end, first);
+        for (; p.batch - first >= 2 * LANES; first += 2 * LANES) multiply<TABLE, LANES, 2, 2>(p, begin, end, first);
     }
-    for (; p.batch - first >= LANES; first += LANES) multiply<LANES, 1, 4>(p, begin, end, first);
-    if (first < p.batch) multiply<LANES, 1, 4>(p, begin, end, p.batch - LANES);
+    for (; p.batch - first >= LANES; first += LANES) multiply<TABLE, LANES, 1, 4>(p, begin, end, first);
+    if (first < p.batch) multiply<TABLE, LANES, 1, 4>(p, begin, end, p.batch - LANES);
 }
 
 // Add to values[entry] the sum of g[row, k] x[other, k] over k in first:first + COUNT * LANES, or write it if first is 0.
@@ -107,6 +108,8 @@ template <class Real>
 void run(const Product<Real>& p, int64_t begin, int64_t end) {
     if (p.sampled)
         sample_all<FULL<Real>>(p, begin, end, 0);
+    else if (p.table)
+        multiply_all<true, FULL<Real>>(p, begin, end);
     else
-        multiply_all<FULL<Real>>(p, begin, end);
+        multiply_all<false, FULL<Real>>(p, begin, end);
 }

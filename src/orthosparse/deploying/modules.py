@@ -1,0 +1,74 @@
+"""Layers for inference that hold only the entries of their weight that are not zero."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.operators import Geometry, csr_convolution, csr_inference, starts_of
+
+
+class Entries(nn.Module):
+    """What both have in common: values ``[1, entries]``, and where they lie in compressed rows."""
+
+    values: Tensor
+    bias: Tensor | None
+    row_starts: Tensor
+    columns: Tensor
+
+    def __init__(
+        self, rows: Tensor, columns: Tensor, values: Tensor, bias: Tensor | None, shape: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        self.values = nn.Parameter(values.clone()[None], requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias.clone(), requires_grad=False)
+        self.register_buffer("row_starts", starts_of(rows, shape[0]).to(torch.int32))
+        self.register_buffer("columns", columns.to(torch.int32))
+
+    @property
+    def density(self) -> float:
+        """The fraction of weights that are not zero."""
+        return self.values.numel() / max(1, math.prod(self.shape))
+
+    def extra_repr(self) -> str:
+        """Return shape and density of the weight."""
+        return f"{'x'.join(map(str, self.shape))}, bias={self.bias is not None}, density={self.density:.4g}"
+
+
+class EntriesLinear(Entries):
+    """A linear layer for inference, of active entries alone.
+
+    Attributes:
+        features_first: whether results lie features first in memory, for another such layer to read.
+    """
+
+    def __init__(self, layer: nn.Linear, *, features_first: bool = False) -> None:
+        rows, columns = layer.weight.nonzero(as_tuple=True)
+        super().__init__(rows, columns, layer.weight[rows, columns], layer.bias, tuple(layer.weight.shape))
+        self.features_first = features_first
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias``."""
+        tables = self.row_starts, self.columns
+        inputs, first = self.shape[1], self.features_first
+        return csr_inference(x, self.values, self.bias, *tables, inputs=inputs, features_first=first)
+
+
+class EntriesConv(Entries):
+    """A convolution for inference, of active entries alone, in 1 to 3 dimensions, padded with zeros."""
+
+    def __init__(self, layer: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> None:
+        weight, groups = layer.weight.flatten(2), layer.groups
+        rows, channels, taps = weight.nonzero(as_tuple=True)
+        group = rows // (len(weight) // groups)
+        columns = (group * weight.shape[1] + channels) * weight.shape[2] + taps
+        super().__init__(rows, columns, weight[rows, channels, taps], layer.bias, tuple(layer.weight.shape))
+        assert not isinstance(layer.padding, str)
+        self.inputs = layer.in_channels
+        self.geometry = Geometry(layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolution of pictures."""
+        tables = self.row_starts, self.columns
+        return csr_convolution(x, self.values, self.bias, *tables, inputs=self.inputs, geometry=self.geometry)

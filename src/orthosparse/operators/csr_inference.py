@@ -1,0 +1,91 @@
+"""Linear layers of single entries for inference, as an operator of torch: no gradients, and no tables for them.
+
+A weight ``[outputs, inputs]`` is held as compressed rows: values ``[1, entries]``, and int32 tables ``row_starts`` and
+``columns``.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orthosparse.operators import csr_kernel, csr_torch
+from orthosparse.operators.registration import check_factors, matrix
+
+_library = torch.library.Library("orthosparse", "FRAGMENT")
+_library.define(
+    "csr_inference(Tensor x, Tensor values, Tensor? bias, Tensor row_starts, Tensor columns, bool features_first) "
+    "-> Tensor"
+)
+_PLAIN = (Tensor, nn.Parameter)
+
+
+def csr_inference(
+    x: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    row_starts: Tensor,
+    columns: Tensor,
+    *,
+    inputs: int,
+    features_first: bool,
+) -> Tensor:
+    """Return ``x @ weight.T + bias``, without gradients.
+
+    Args:
+        x: ``[..., inputs]``.
+        features_first: how the result lies in memory: as the product makes it, which the next product takes without a
+            copy; else contiguous.
+    """
+    check_without_gradients(x, values)
+    check_factors(x, values, inputs=inputs)
+    direct = is_direct(x) and x.device.type == "cpu"
+    call: Any = _linear if direct else torch.ops.orthosparse.csr_inference
+    result: Tensor = call(x, values, bias, row_starts, columns, features_first)
+    return result
+
+
+def check_without_gradients(x: Tensor, values: Tensor) -> None:
+    """Raise RuntimeError if somebody wants gradients."""
+    if torch.is_grad_enabled() and (x.requires_grad or values.requires_grad):
+        raise RuntimeError("layers for inference have no gradients; call them under torch.inference_mode()")
+
+
+def is_direct(x: Tensor) -> bool:
+    """Whether nobody traces or counts operators: the way through torch's dispatcher takes longer than many a kernel."""
+    return type(x) in _PLAIN and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack()
+
+
+def _linear(
+    x: Tensor, values: Tensor, bias: Tensor | None, row_starts: Tensor, columns: Tensor, features_first: bool
+) -> Tensor:
+    samples = matrix(x).T.contiguous()
+    backend = csr_kernel if csr_kernel.is_built() else csr_torch
+    y: Tensor = backend.product(samples, values, bias, row_starts, columns)
+    y = y.T if features_first else y.T.contiguous()
+    return y.view(*x.shape[:-1], y.shape[1])
+
+
+def _on_gpu(
+    x: Tensor, values: Tensor, bias: Tensor | None, row_starts: Tensor, columns: Tensor, features_first: bool
+) -> Tensor:
+    samples, outputs = matrix(x).T, len(row_starts) - 1
+    weight = torch.sparse_csr_tensor(row_starts, columns, values[0], (outputs, len(samples)), check_invariants=False)
+    y = (weight @ samples.contiguous()).T
+    y = y if bias is None else y + bias
+    return (y if features_first else y.contiguous()).view(*x.shape[:-1], outputs)
+
+
+def _fake(
+    x: Tensor, values: Tensor, bias: Tensor | None, row_starts: Tensor, columns: Tensor, features_first: bool
+) -> Tensor:
+    del values, bias, columns
+    rows, outputs = math.prod(x.shape[:-1]), len(row_starts) - 1
+    y = x.new_empty(outputs, rows).T if features_first else x.new_empty(rows, outputs)
+    return y.view(*x.shape[:-1], outputs)
+
+
+_library.impl("csr_inference", _linear, "CPU")
+_library.impl("csr_inference", _on_gpu, "CUDA")
+torch.library.register_fake("orthosparse::csr_inference", _fake, lib=_library)

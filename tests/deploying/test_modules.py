@@ -1,0 +1,34 @@
+"""Layers of entries for inference."""
+
+import copy
+
+import torch
+from torch import nn
+
+from orthosparse.deploying.modules import EntriesConv, EntriesLinear
+
+
+def test_modules_hold_the_entries_alone_and_say_so(generator):
+    layer = nn.Linear(6, 4).requires_grad_(False)
+    layer.weight.mul_(torch.rand(4, 6, generator=generator) < 0.5)
+    module = EntriesLinear(layer)
+    assert module.values.shape == (1, int(layer.weight.count_nonzero()))
+    assert set(module.state_dict()) == {"values", "bias", "row_starts", "columns"}
+    assert repr(module) == f"EntriesLinear(4x6, bias=True, density={module.density:.4g})"
+    assert not any(parameter.requires_grad for parameter in module.parameters())
+
+
+def test_copies_and_loaded_states_compute_the_same(generator):
+    for layer, x in [(nn.Linear(5, 3), torch.ones(2, 5)), (nn.Conv2d(2, 3, 3), torch.ones(1, 2, 4, 4))]:
+        layer.requires_grad_(False)
+        module = EntriesLinear(layer) if isinstance(layer, nn.Linear) else EntriesConv(layer)
+        twin = copy.deepcopy(module)
+        twin.values.zero_()
+        twin.load_state_dict(module.state_dict())
+        assert torch.equal(twin(x), module(x))
+
+
+def test_a_module_exports(generator):
+    module = nn.Sequential(EntriesConv(nn.Conv2d(2, 3, 3).requires_grad_(False)), nn.Flatten())
+    x = torch.randn(2, 2, 5, 5, generator=generator)
+    torch.testing.assert_close(torch.export.export(module, (x,)).module()(x), module(x))
