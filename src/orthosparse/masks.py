@@ -21,7 +21,8 @@ def draw(shape: Sequence[int], count: int, *, block: int = 1, generator: torch.G
         >>> int(draw((4, 5), 7, generator=torch.Generator().manual_seed(0)).sum())
         7
     """
-    return resize(torch.zeros(*shape, dtype=torch.bool, device="cpu"), count, block=block, generator=generator)
+    zeros = torch.zeros((), dtype=torch.bool, device="cpu").expand(*shape)  # one, until resize makes a copy
+    return resize(zeros, count, block=block, generator=generator)
 
 
 def resize_towards(
