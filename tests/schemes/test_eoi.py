@@ -6,7 +6,7 @@ from torch import nn
 
 from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of, draw
-from orthosparse.schemes.eoi import eoi
+from orthosparse.schemes.eoi import eoi, eoi_floor
 
 
 def seeded(seed=0):
@@ -218,6 +218,27 @@ def test_a_depthwise_kernel_is_one_signed_tap_per_channel(generator):
             assert int(used[4]) == 300
         else:
             assert float(((used - 300 / 9) ** 2 / (300 / 9)).sum()) < 31.8  # chi^2, 8 degrees of freedom, 1e-4
+
+
+@pytest.mark.parametrize("make", [nn.Conv2d, nn.ConvTranspose2d])
+@pytest.mark.parametrize("groups", [4, 96])
+def test_the_released_code_takes_the_groups_for_one_matrix(make, groups, generator):
+    conv = make(96, 96, 3, groups=groups, bias=False).double()
+    count = conv.weight.numel() // 10
+    mask = eoi(conv, {"weight": mask_of(conv.weight.shape, count)}, depthwise="paper-code", generator=generator)
+    assert counts_of(mask) == {"weight": count}
+    centre = conv.weight.detach()[:, :, 1, 1]  # one orthonormal column for each input (transposed: output) of a group
+    torch.testing.assert_close(centre.T @ centre, torch.eye(96 // groups, dtype=torch.float64))
+    assert int(conv.weight.count_nonzero()) == int(centre.count_nonzero())
+    if groups == 96:
+        assert int(centre.count_nonzero()) == 30  # of 96 channels: the square root of the density
+
+
+def test_the_released_code_needs_as_many_entries_as_its_one_matrix_has_columns():
+    model = nn.Sequential(nn.Conv2d(96, 96, 3, groups=96), nn.ConvTranspose2d(96, 48, 3, groups=24))
+    layers = find_layers(model)
+    assert [eoi_floor(layer, depthwise="paper-code") for layer in layers.values()] == [1, 2]
+    assert [eoi_floor(layer, depthwise="center") for layer in layers.values()] == [96, 48]
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 7])

@@ -1,6 +1,7 @@
 """EOI: exactly orthogonal sparse weights, and the masks they live on (the paper's section 4.2)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ from orthosparse.sharding import zero_off_
 from orthosparse.strides import phases_of
 from orthosparse.structures import ENTRIES
 
-_DEPTHWISE = {"keep": None, "center": "center", "shift": "random"}  # the tap of grouped convolutions
+# The tap of grouped convolutions.
+_DEPTHWISE = {"keep": None, "center": "center", "shift": "random", "paper-code": "center"}
 STRIDED = {"tile": "a window of taps that tiles the picture", "delta": "one tap, as the paper has it"}
 _LARGE = 2**20  # weights from which more than one thread pays
 
@@ -66,7 +68,9 @@ def eoi(
         stop: this, `angle` and `start` are those of `givens.sample`.
         depthwise: convolutions with groups. "keep" leaves them at their dense initialization times the mask; "center"
             and "shift" make each group orthogonal, at the centre or at a tap for each input channel, random or (with
-            `align`) the mask's. Depthwise, that is 1 or -1 at one tap of each channel.
+            `align`) the mask's. Depthwise, that is 1 or -1 at one tap of each channel. "paper-code" is what the
+            paper's released code makes of them: one orthogonal matrix of all outputs x the inputs of a group, which
+            leaves most channels of a depthwise convolution at zero.
         strided: convolutions with a stride of s. "tile" lays an orthogonal matrix of out x (in * s * s) on a window of
             s x s taps, so that windows tile the picture and no pixel is lost; "delta" is the paper's, one tap for each
             channel, which reads one pixel of s * s. A kernel smaller than its stride leaves pixels out either way.
@@ -87,6 +91,7 @@ def eoi(
     options = {"gain": gain, "stop": stop, "angle": angle, "start": start, "floor": floor}
     options |= {"core": _check_core(core, center_density), "center_density": _check_center_density(center_density)}
     counts = counts_of(masks)
+    layers = {name: _as_filled(layer, depthwise) for name, layer in layers.items()}
     kept = {name for name, layer in layers.items() if layer.groups > 1 and depthwise == "keep"}
     lookup(STRIDED, strided, "strided")
     floors = {name: sum(_floors(layer, strided)) for name, layer in layers.items() if name not in kept}
@@ -107,7 +112,14 @@ def eoi(
 def eoi_floor(layer: Layer, *, depthwise: str = "keep", strided: str = "tile", **others: Any) -> int:
     """Return the fewest entries with which `eoi` makes a layer orthogonal; 0 for one that it leaves as it is."""
     del others  # they move entries, and need no more of them
-    return 0 if layer.groups > 1 and depthwise == "keep" else sum(_floors(layer, strided))
+    return 0 if layer.groups > 1 and depthwise == "keep" else sum(_floors(_as_filled(layer, depthwise), strided))
+
+
+def _as_filled(layer: Layer, depthwise: str) -> Layer:
+    """Return the layer, or its weight as one matrix in place of one for each group where the rule says so."""
+    if layer.groups == 1 or depthwise != "paper-code":
+        return layer
+    return replace(layer, groups=1, parts=(layer.shape[1 if layer.transposed else 0],))
 
 
 def _floors(layer: Layer, strided: str) -> list[int]:

@@ -36,6 +36,24 @@ def test_pixels_are_red_green_and_blue_planes():
     assert np.array_equal(found.test.images[3, 1].numpy(), record[1 + 1024 : 1 + 2048].reshape(32, 32))
 
 
+def test_scaled_up_pixels_are_three_parts_of_the_nearest_and_one_of_the_next():
+    small, large = load("cifar10", FIXTURES), load("cifar10_64", FIXTURES)
+    assert (large.name, large.in_shape, large.classes) == ("cifar10_64", (3, 64, 64), 10)
+    assert large.augmentation == Augmentation(pad=8, pad_mode="reflect", flip=True)
+    for split in ("train", "validation", "test"):
+        before, after = getattr(small, split), getattr(large, split)
+        assert after.images.dtype == before.images.dtype
+        assert after.labels.equal(before.labels)
+        pixels = before.images.numpy().astype(float)
+        for axis in (2, 3):
+            edge = np.pad(pixels, [(0, 0)] * axis + [(1, 1)] + [(0, 0)] * (3 - axis), "edge")
+            before_it, after_it = (np.take(edge, range(s, s + 32), axis) for s in (0, 2))
+            halves = [(3 * pixels + before_it) / 4, (3 * pixels + after_it) / 4]
+            shape = [64 if each == axis else side for each, side in enumerate(pixels.shape)]
+            pixels = np.stack(halves, axis + 1).reshape(shape)
+        assert np.array_equal(after.images.numpy(), np.rint(pixels))
+
+
 def test_cifar100_reads_its_fine_labels_and_pads_with_zeros(tmp_path):
     write_100(tmp_path)
     found = load("cifar100", tmp_path)

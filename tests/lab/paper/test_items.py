@@ -29,6 +29,8 @@ NAMES = [
     "conv_details",
     "aligned",
     "strides",
+    "depthwise",
+    "efficientnet",
 ]
 
 
@@ -102,6 +104,8 @@ def test_tables_are_rectangles_and_titles_stand(name):
         ("imagenet", 4),
         ("aligned", 105),  # (2 x 4 + 2) x 6 + 3 x 3 x 5
         ("strides", 6),  # 2 x 3
+        ("depthwise", 10),  # 2 x 5
+        ("efficientnet", 17),  # 5 x 3 + 2
     ],
 )
 def test_items_are_complete(name, count):

@@ -36,6 +36,7 @@ DATA: LazyTable[Callable[..., Dataset]] = LazyTable(
     {
         "cifar10": "orthosparse.lab.data.cifar:cifar10",
         "cifar100": "orthosparse.lab.data.cifar:cifar100",
+        "cifar10_64": "orthosparse.lab.data.cifar:cifar10_64",
         "digits": "orthosparse.lab.data.digits:digits",
         "fashion_mnist": "orthosparse.lab.data.idx:fashion_mnist",
         "imagenet": "orthosparse.lab.data.folders:imagenet",

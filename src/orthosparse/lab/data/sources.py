@@ -184,3 +184,4 @@ SOURCES: dict[str, Source] = {
         counts=(100_000, 10_000),
     ),
 }
+SOURCES["cifar10_64"] = SOURCES["cifar10"]  # the same files

@@ -15,7 +15,7 @@ from orthosparse.lab.training.run import Run, recipe_for, stack_key, why_not_sta
 _STEP = {"mlp": 0.001, "mlp1000": 0.03, "cnn1000": 0.2, "resnet32": 0.004, "resnet56": 0.007, "resnet110": 0.013}
 _STEP |= {"vgg16c": 0.005, "efficientnet_b0": 0.007, "resnet50": 0.05, "deit3_small": 0.05}
 _IMAGES = {"digits": 1_294, "mnist": 54_000, "fashion_mnist": 54_000, "cifar10": 45_000, "cifar100": 45_000}
-_IMAGES |= {"tiny_imagenet": 100_000, "imagenet": 1_281_167}
+_IMAGES |= {"cifar10_64": 45_000, "tiny_imagenet": 100_000, "imagenet": 1_281_167}
 _SETUP, _AI = 10.0, 60.0
 _UNREAD_WHEN_DENSE = {"distribution", "scheme", "options", "exclude", "floor", "score_batches"}
 _IN_RECIPE = [field.name for field in fields(Recipe)]

@@ -41,7 +41,9 @@ class _Part:
 
 _PARTS = {
     "aligned": _Part(paper="not in it"),
+    "depthwise": _Part(paper="not in it"),
     "efficiency": _Part(tables=1, columns=("n = 2048",)),
+    "efficientnet": _Part(paper="not in it"),
     "expected_density": _Part(columns=("largest_distance",)),
     "init_runtime": _Part(tables=1, blocks=("erk",)),
     "mask_pictures": _Part(columns=("orthogonality",)),

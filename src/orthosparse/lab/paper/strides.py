@@ -25,7 +25,7 @@ _STARTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 _RECIPE: dict[str, Any] = {
     "recipe": "deit3_small",
     "epochs": 60,
-    "batch": 128,
+    "batch": 256,
     "lr": 5e-4,
     "optimizer": "adamw",
     "loss": "cross_entropy",
