@@ -29,6 +29,20 @@ def test_what_is_no_generator_is_named(generator):
         draw_seed(generator)
 
 
+def test_a_seed_that_is_given_is_the_seed():
+    assert draw_seed(None, 7) == 7
+    with pytest.raises(ValueError, match="seed: expected a seed or a generator; got both"):
+        draw_seed(torch.Generator(), 7)
+
+
+@pytest.mark.parametrize(
+    ("seed", "error"), [(1.5, TypeError), (True, TypeError), (-1, ValueError), (2**63, ValueError)]
+)
+def test_what_is_no_seed_is_named(seed, error):
+    with pytest.raises(error, match="seed: expected an integer"):
+        draw_seed(None, seed)
+
+
 def test_seeds_depend_on_every_name_and_their_order():
     seeds = [
         derive_seed(0),

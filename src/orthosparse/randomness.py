@@ -10,21 +10,28 @@ import secrets
 
 import torch
 
+from orthosparse.checks import check_at_least
+
 _SEED_BITS = 63
 
 
-def draw_seed(generator: torch.Generator | None) -> int:
-    """Return a 63-bit seed from `generator` (any device), or from the operating system when there is none.
+def draw_seed(generator: torch.Generator | None, seed: int | None = None) -> int:
+    """Return `seed`, or a 63-bit one from `generator` (any device), or from the operating system when there is neither.
 
     The global generators are neither read nor advanced.
 
     Raises:
-        TypeError: it is something else, as a number that was meant for a seed.
+        TypeError: `generator` is something else, as a number that was meant for a seed; `seed` is no integer.
+        ValueError: both are given, or a seed that is negative or has more than 63 bits.
 
     Example:
         >>> draw_seed(torch.Generator().manual_seed(0)) == draw_seed(torch.Generator().manual_seed(0))
         True
     """
+    if seed is not None:
+        if generator is not None:
+            raise ValueError(f"seed: expected a seed or a generator; got both, {seed!r} and {generator!r}")
+        return check_at_least(seed, 0, "seed")
     if generator is None:
         return secrets.randbits(_SEED_BITS)
     if not isinstance(generator, torch.Generator):

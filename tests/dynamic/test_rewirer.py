@@ -267,6 +267,8 @@ def test_frozen_layers_are_left_alone(grow, generator):
         ({"momentum": {"7": torch.ones(1)}}, ValueError, "momentum of layers among 0, 3; got '7'"),
         ({"momentum": {"3": torch.ones(1)}}, ValueError, r"shape \(10, 288\) for '3'"),
         ({"momentum": {"3": [1.0]}}, TypeError, "the momentum of '3'"),
+        ({"moved_in_all": {"3": "x"}}, TypeError, "'moved_in_all': expected a mapping"),
+        ({"moved_in_all": {"7": 3}}, ValueError, "moves of layers among 0, 3; got 7"),
     ],
 )
 def test_a_state_that_does_not_fit_changes_nothing(change, error, message):
@@ -337,3 +339,38 @@ def _same_moves(rank, grow):
 @pytest.mark.parametrize("grow", ["gradient", "random"])
 def test_all_ranks_make_the_same_moves(grow, tmp_path):
     on_two_ranks(_same_moves, tmp_path, grow)
+
+
+def test_what_moved_is_told_by_layer_at_the_last_update_and_in_all(caplog):
+    model = make()
+    optimizer = sgd(model)
+    rewirer = orthosparse.Rewirer(model, optimizer, grow="random", every=2, steps=20, seed=3)
+    assert "0 updates, 0 weights moved at the last, 0 in all" in repr(rewirer)
+    total = dict.fromkeys(rewirer.units, 0)
+    with caplog.at_level("INFO", logger="orthosparse"):
+        for number in range(6):
+            before = orthosparse.masks_of(model)
+            train(model, optimizer, rewirer, 1, start=number)
+            after = orthosparse.masks_of(model)
+            total = {name: total[name] + int((mask & ~before[name]).sum()) for name, mask in after.items()}
+    assert rewirer.moved_in_all == total
+    assert sum(total.values()) > sum(rewirer.moved.values()) > 0
+    last, in_all = sum(rewirer.moved.values()), sum(total.values())
+    assert repr(rewirer) == (
+        "Rewirer(grow='random', every=2, fraction=0.5: step 6, rests from 15 on; "
+        f"3 updates, {last:,} weights moved at the last, {in_all:,} in all)"
+    )
+    assert caplog.messages[-1] == f"orthosparse: step 6: {last} active weights moved"
+    resumed = orthosparse.Rewirer(model, optimizer, grow="random", every=2, steps=20)
+    resumed.load_state_dict(rewirer.state_dict())
+    assert resumed.moved_in_all == total
+    assert resumed.seed == rewirer.seed == 3
+
+
+@pytest.mark.parametrize(("every", "steps", "never"), [(800, 1000, True), (75, 100, True), (74, 100, False)])
+def test_a_rewirer_that_will_never_move_says_so(every, steps, never, caplog):
+    model = make()
+    orthosparse.Rewirer(model, sgd(model), every=every, steps=steps)
+    warned = [record.getMessage() for record in caplog.records]
+    first = f"its first update would be step {every}, and masks rest from step {0.75 * steps:g} on"
+    assert [first in message for message in warned] == [True] * never

@@ -5,18 +5,19 @@ from typing import Any, NamedTuple
 
 import torch
 
-from orthosparse.checks import check_at_least, check_state, describe
-from orthosparse.mappings import Scores
+from orthosparse.checks import check_at_least, check_mapping, check_state, describe
+from orthosparse.mappings import Counts, Scores
 
 
 class RewirerState(NamedTuple):
-    """What a resumed run goes on from: steps and updates so far, whether one waits, the seed, the running means."""
+    """What a resumed run goes on from: steps and updates so far, whether one waits, seed, running means, moves."""
 
     taken: int
     updates: int
     postponed: bool
     seed: int
     momentum: Scores
+    moved_in_all: Counts
 
 
 def read_state(state: Mapping[str, Any], shapes: Mapping[str, torch.Size]) -> RewirerState:
@@ -40,5 +41,11 @@ def read_state(state: Mapping[str, Any], shapes: Mapping[str, torch.Size]) -> Re
             raise TypeError(f"state: expected real numbers for the momentum of {name!r}; got {describe(score)}")
         if score.shape != shapes[name]:
             raise ValueError(f"state: expected shape {tuple(shapes[name])} for {name!r}; got {tuple(score.shape)}")
-    postponed = bool(state.get("postponed", False))  # earlier versions knew no such thing
-    return RewirerState(taken, updates, postponed, seed, dict(momentum))
+    postponed, moved = (
+        bool(state.get("postponed", False)),
+        state.get("moved_in_all", {}),
+    )  # earlier versions had neither
+    check_mapping("state: 'moved_in_all'", moved, int)
+    if unknown := sorted(moved.keys() - shapes.keys()):
+        raise ValueError(f"state: expected moves of layers among {', '.join(shapes)}; got {', '.join(unknown)}")
+    return RewirerState(taken, updates, postponed, seed, dict(momentum), dict(moved))

@@ -51,13 +51,24 @@ class Rewirer:
     Args:
         model: a sparsified model.
         optimizer: the one that trains it; it is read and reset, never wrapped. Not LBFGS: its memory mixes the weights.
-        grow: ``gradient`` (RigL), ``random`` (SET) or ``momentum``.
-        every: steps between updates.
+        grow: which inactive weights become active: ``gradient``, those of largest dense gradient (RigL); ``random``,
+            any (SET); ``momentum``, those of largest running mean of the dense gradients: every update adds one to 0.9
+            times what was there, which is less noisy than one batch and costs a dense tensor for each layer.
+        every: steps between updates. Where not even the first comes before masks rest, a warning is logged.
         fraction: of the active weights that an update moves, annealed along half a cosine: all of it would move at
             step 0, half of it half-way to the rest, and next to none just before.
         steps: length of the training.
+        generator: what is drawn (``random``) comes from one seed, which is drawn from it.
+        seed: the seed itself, in place of a generator.
         group: the ranks that hold this model, as for `sparsify`.
         until: fraction of the training from which on masks rest (RigL: 0.75): that step itself is no update.
+
+    Attributes:
+        taken: steps so far.
+        updates: how many of them moved weights.
+        moved: how many weights moved at the last update, by layer.
+        moved_in_all: how many weights moved so far, by layer.
+        due: whether the next step is an update.
 
     Raises:
         TypeError: an optimizer that is none, or a fraction that is no number.
@@ -88,6 +99,7 @@ class Rewirer:
         steps: int,
         until: float = 0.75,
         generator: torch.Generator | None = None,
+        seed: int | None = None,
         group: Group = None,
     ) -> None:
         check_group(group)
@@ -110,13 +122,28 @@ class Rewirer:
         self.every, self.fraction = every, fraction
         self.end = round(until * steps, 6)  # 0.55 * 100 is 55, not a little more
         self.group = group
-        self.seed = broadcast_seed(draw_seed(generator), group)
+        self.seed = broadcast_seed(draw_seed(generator, seed), group)
         self.taken, self.updates = 0, 0
         self.postponed = False  # an update waits for finite gradients
-        self.moved: Counts = {}  # by layer, at the last update
+        self.moved: Counts = {}
+        self.moved_in_all: Counts = dict.fromkeys(self.units, 0)
         self.momentum: Scores = {}
         self._gradients = DenseGradients(self.units)
         self._listen_when_due()
+        if every >= self.end:
+            _log.warning(
+                "orthosparse: this Rewirer will never move a weight: its first update would be step %d, and masks rest "
+                "from step %g on (until=%g of steps=%d)",
+                every,
+                self.end,
+                until,
+                steps,
+            )
+
+    def __repr__(self) -> str:
+        what = f"grow={self.grow!r}, every={self.every}, fraction={self.fraction:g}"
+        moved = f"{sum(self.moved.values()):,} weights moved at the last, {sum(self.moved_in_all.values()):,} in all"
+        return f"Rewirer({what}: step {self.taken:,}, rests from {self.end:g} on; {self.updates} updates, {moved})"
 
     @property
     def due(self) -> bool:
@@ -140,7 +167,8 @@ class Rewirer:
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs, in plain values and tensors."""
         counts = {"taken": self.taken, "updates": self.updates, "postponed": self.postponed}
-        return {**counts, "seed": self.seed, "momentum": dict(self.momentum)}
+        moved = {"moved_in_all": dict(self.moved_in_all)}
+        return {**counts, **moved, "seed": self.seed, "momentum": dict(self.momentum)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state (the masks themselves are in the model's state dict).
@@ -150,7 +178,8 @@ class Rewirer:
         """
         saved = read_state(state, {name: units.like.shape for name, units in self.units.items()})
         self._gradients.stop()
-        self.taken, self.updates, self.postponed, self.seed, self.momentum = saved
+        self.taken, self.updates, self.postponed, self.seed, self.momentum, moved = saved
+        self.moved, self.moved_in_all = {}, dict.fromkeys(self.units, 0) | moved
         self._listen_when_due()
 
     def _moving(self) -> list[str]:
@@ -166,7 +195,7 @@ class Rewirer:
         """Move weights and return True; or change nothing, where a score is not finite, and return False."""
         scores = {} if self.grow == "random" else self._scores(gathered)
         if not all(bool(score.isfinite().all()) for score in scores.values()):
-            _log.info("step %d: the update waits, the dense gradients are not finite", self.taken)
+            _log.info("orthosparse: step %d: the update waits, the dense gradients are not finite", self.taken)
             return False
         if self.grow == "momentum":
             self.momentum = scores
@@ -181,6 +210,9 @@ class Rewirer:
             after[name] = tiled(self._grown(name, kept, number, scores, block), block, mask.shape)
         masking.replace_masks(self.model, after, optimizer=self.optimizer)
         self.moved = {name: int((after[name] & ~mask).sum()) for name, mask in before.items()}
+        for name, number in self.moved.items():
+            self.moved_in_all[name] += number
+        _log.info("orthosparse: step %d: %d active weights moved", self.taken, sum(self.moved.values()))
         return True
 
     def _scores(self, gathered: Scores) -> Scores:
