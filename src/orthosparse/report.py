@@ -12,9 +12,16 @@ from orthosparse.masks import counts_of
 from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_score
 from orthosparse.strides import dilated, phases_read, structural_rank
 from orthosparse.structures import ENTRIES, block_of
-from orthosparse.tables import html_table
+from orthosparse.tables import WORDS, Text, html_table, text_table
 
-_TO_THE_LEFT = ("layer", "shape", "note")  # columns of words; numbers go to the right
+_PROBLEMS = _EMPTY, _OUTPUTS, _INPUTS, _RANK = (
+    "are empty",
+    "have unreachable outputs",
+    "have unreachable inputs",
+    "lose rank through their stride",
+)
+_MOST_WARNINGS = 3  # that are printed one by one
+_ORTHOGONAL = 1e-3  # a score that rounding alone can leave
 
 
 @dataclass(frozen=True)
@@ -50,12 +57,20 @@ class Row:
     @property
     def warnings(self) -> list[str]:
         """What is wrong with this layer, in words."""
+        return [f"{self.layer}: {problem}" for problem in self.problems.values()]
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What is wrong with this layer, by the kind of it."""
         if not self.got:
-            return [f"{self.layer}: empty, nothing passes"]
-        sides = [("outputs", self.dead_outputs, self.outputs), ("inputs", self.dead_inputs, self.inputs)]
-        dead = [f"{self.layer}: {dead} of {number} {side} unreachable" for side, dead, number in sides if dead]
+            return {_EMPTY: "empty, nothing passes"}
         rank, most = self.rank or (0, 0)
-        return [*dead, f"{self.layer}: rank {rank} of {most} through its stride"] if rank < most else dead
+        found = {
+            _OUTPUTS: f"{self.dead_outputs} of {self.outputs} outputs unreachable" if self.dead_outputs else "",
+            _INPUTS: f"{self.dead_inputs} of {self.inputs} inputs unreachable" if self.dead_inputs else "",
+            _RANK: f"rank {rank} of {most} through its stride" if rank < most else "",
+        }
+        return {kind: problem for kind, problem in found.items() if problem}
 
 
 @dataclass(frozen=True)
@@ -66,10 +81,13 @@ class Report:
         rows: one for each layer.
         asked: active entries that the distribution gave to all layers together; with blocks, what the density asks for
             before it is rounded to whole ones.
-        distribution, scheme, gain: as they were given.
-        seed: the seed everything was drawn from, whether it came from a generator or from the operating system.
+        distribution: its name, or that densities were given by layer.
+        scheme: its name; of `prune`, that values were kept.
+        gain: what orthogonal weights were multiplied by.
+        seed: the seed everything was drawn from, wherever it came from: ``seed=report.seed`` repeats the call.
         left: the matrices and kernels of the model that stayed dense, each with the reason.
         structure: the units that are active or not; a layer that has others says so in its note.
+        replaced: whether the weights are new ones; `prune` and the scheme ``base`` keep the values that were there.
     """
 
     rows: tuple[Row, ...]
@@ -80,6 +98,7 @@ class Report:
     seed: int
     left: Mapping[str, str] = field(default_factory=dict)
     structure: str = ENTRIES
+    replaced: bool = False
 
     @property
     def numel(self) -> int:
@@ -108,13 +127,23 @@ class Report:
 
     def __str__(self) -> str:
         table = [*map(_cells, self.rows)]
-        widths = {heading: max(len(heading), *(len(cells[heading]) for cells in table)) for heading in table[0]}
-        lines = [_line(cells, widths) for cells in (dict(zip(widths, widths, strict=True)), *table)]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *self._last_lines()])
+        lines = text_table([*table[0]], [[*cells.values()] for cells in table], left=WORDS)
+        return "\n".join([lines, "", *self._last_lines(), *self._warning_lines()])
 
     def _last_lines(self) -> list[str]:
+        replaced = (
+            [f"{self.scheme} replaced the weights (prune keeps those of a trained model)"] if self.replaced else []
+        )
         left = [f"left dense: {summarize(self.left)}"] if self.left else []
-        return [self._total(), *left, *(f"warning: {warning}" for warning in self.warnings)]
+        return [self._total(), *replaced, *left]
+
+    def _warning_lines(self) -> list[str]:
+        """Return the warnings, or where they are many, one line that counts the layers of each kind."""
+        if len(self.warnings) <= _MOST_WARNINGS:
+            return [f"warning: {warning}" for warning in self.warnings]
+        kinds = {kind: sum(kind in row.problems for row in self.rows) for kind in _PROBLEMS}
+        counted = [f"{number} of {len(self.rows)} layers {kind}" for kind, number in kinds.items() if number]
+        return [f"warning: {', '.join(counted)} (report.warnings names them)"]
 
     def _total(self) -> str:
         units = "" if self.structure == ENTRIES else f", {self.structure}"
@@ -123,7 +152,9 @@ class Report:
 
     def _repr_html_(self) -> str:
         table = [*map(_cells, self.rows)]
-        return html_table([*table[0]], [[*cells.values()] for cells in table], self._last_lines())
+        rows = [[*_toned(row, cells).values()] for row, cells in zip(self.rows, table, strict=True)]
+        warnings = [(line, "warning") for line in self._warning_lines()]
+        return html_table([*table[0]], rows, [*self._last_lines(), *warnings])
 
 
 def _cells(row: Row) -> dict[str, str]:
@@ -141,12 +172,16 @@ def _cells(row: Row) -> dict[str, str]:
     }
 
 
-def _line(cells: dict[str, str], widths: dict[str, int]) -> str:
-    aligned = [
-        cell.ljust(widths[heading]) if heading in _TO_THE_LEFT else cell.rjust(widths[heading])
-        for heading, cell in cells.items()
-    ]
-    return "  ".join(aligned).rstrip()
+def _toned(row: Row, cells: dict[str, str]) -> dict[str, Text]:
+    """Return the cells with a tone where they mean something: orthogonal, empty, unreachable, or only a note."""
+    tones = {
+        "got": "bad" if not row.got else "",
+        "orthogonality": "good" if row.orthogonality < _ORTHOGONAL else "",
+        "dead out": "warning" if row.dead_outputs else "",
+        "dead in": "warning" if row.dead_inputs else "",
+        "note": "faint",
+    }
+    return {heading: (cell, tones[heading]) if tones.get(heading) else cell for heading, cell in cells.items()}
 
 
 def row_of(
@@ -193,7 +228,7 @@ def structure_note(layer: Layer, structure: str) -> str:
 
 def _score(layer: Layer, weight: torch.Tensor, gain: float) -> float:
     """All matrices of the layer together, as the blocks of one block-diagonal map."""
-    own: dict[str, Any] = {"gain": gain or 1.0, "stride": layer.geometry["stride"] if layer.strided else 1}
+    own: dict[str, Any] = {"gain": gain, "stride": layer.geometry["stride"] if layer.strided else 1}
     own["dtype"] = torch.float64 if weight.dtype == torch.float64 else torch.float32
     kernels = _on_signal(layer, weight)
     return math.hypot(*(orthogonality_score(each.flatten(0, 1), groups=len(each), **own) for each in kernels))

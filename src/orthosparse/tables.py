@@ -2,6 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TypeAlias
+
+Text: TypeAlias = str | tuple[str, str]  # a text, or one with its tone
+TONES = {"good": "#2e8b57", "warning": "#b8860b", "bad": "#c0392b", "faint": "#808080"}  # on light and dark pages
+WORDS = ("layer", "shape", "form", "note", "isometry")  # the headings of columns that hold no numbers
 
 
 def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[str]) -> str:
@@ -29,14 +34,37 @@ def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: 
     return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
 
 
-def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]], foot: Sequence[str] = ()) -> str:
+def html_table(
+    headings: Sequence[str], rows: Iterable[Sequence[Text]], foot: Sequence[Text] = (), *, fold: int = 24
+) -> str:
     """Return a table, and below it the lines of `foot`; every text is escaped.
 
+    Numbers stand to the right, words to the left. A text may be a pair of it and a tone, a key of TONES. A table of
+    more than `fold` rows is folded up.
+
     Example:
-        >>> html_table(["layer"], [["a<b"]], ["one"])
-        '<table><thead><tr><th>layer</th></tr></thead><tbody><tr><td>a&lt;b</td></tr></tbody></table><p>one</p>'
+        >>> html_table(["note"], [["a<b"]], ["one"])  # doctest: +NORMALIZE_WHITESPACE
+        '<table><thead><tr><th style="text-align:left">note</th></tr></thead><tbody><tr><td
+        style="text-align:left">a&lt;b</td></tr></tbody></table><p>one</p>'
     """
-    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    below = f"<p>{'<br/>'.join(map(escape, foot))}</p>" if foot else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+    lines, sides = [*rows], ["left" if heading in WORDS else "right" for heading in headings]
+    head = "".join(map(_cell, headings, sides, ["th"] * len(sides)))
+    body = "".join(f"<tr>{''.join(map(_cell, line, sides))}</tr>" for line in lines)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    if len(lines) > fold:
+        table = f"<details><summary>{len(lines)} rows</summary>{table}</details>"
+    below = f"<p>{'<br/>'.join(map(_span, foot))}</p>" if foot else ""
+    return table + below
+
+
+def _cell(cell: Text, side: str, tag: str = "td") -> str:
+    text, tone = (cell, "") if isinstance(cell, str) else cell
+    figures = ";font-variant-numeric:tabular-nums" if side == "right" and tag == "td" else ""
+    colour = f";color:{TONES[tone]}" if tone else ""
+    return f'<{tag} style="text-align:{side}{figures}{colour}">{escape(text)}</{tag}>'
+
+
+def _span(line: Text) -> str:
+    if isinstance(line, str):
+        return escape(line)
+    return f'<span style="color:{TONES[line[1]]}">{escape(line[0])}</span>'

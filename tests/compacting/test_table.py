@@ -21,7 +21,7 @@ def test_the_table_has_a_line_for_every_layer_and_a_sum():
     assert lines[2].split() == ["fc1", "64x32", "0.1000", "block:16", "2.50x"]
     assert "one tap" in lines[4]
     assert lines[-1] == "2 of 3 layers hold only their active weights"
-    assert "<td>block:16</td>" in TABLE._repr_html_()
+    assert ">block:16</td>" in TABLE._repr_html_()
 
 
 def test_choices_are_read_from_a_table_its_json_and_a_state_dict():

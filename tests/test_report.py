@@ -1,0 +1,69 @@
+"""The report: few warnings one by one, many in one line, and a notebook's table with colours by meaning."""
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import torch
+from torch import nn
+
+import orthosparse
+from orthosparse.report import Report, Row
+from orthosparse.tables import TONES
+
+ROW = Row("fc", (8, 6), 48, 20, 20, None, 1e-7, 8, 0, 6, 0, "")
+
+
+def report_of(*rows):
+    return Report(tuple(replace(row, layer=f"fc{number}") for number, row in enumerate(rows)), 20, "erk", "eoi", 1.0, 7)
+
+
+def test_few_warnings_are_printed_one_by_one():
+    lines = str(report_of(ROW, replace(ROW, dead_outputs=2), replace(ROW, got=0))).splitlines()
+    assert lines[-2:] == ["warning: fc1: 2 of 8 outputs unreachable", "warning: fc2: empty, nothing passes"]
+
+
+def test_many_warnings_are_one_line_and_all_in_the_list():
+    strided = replace(ROW, rank=(3, 6), dead_inputs=1)
+    report = report_of(*[replace(ROW, dead_outputs=1)] * 24, strided, replace(ROW, got=0), ROW)
+    assert len(report.warnings) == 27
+    assert str(report).count("warning") == 2  # the line, and where to find all of them
+    assert str(report).splitlines()[-1] == (
+        "warning: 1 of 27 layers are empty, 24 of 27 layers have unreachable outputs, "
+        "1 of 27 layers have unreachable inputs, 1 of 27 layers lose rank through their stride "
+        "(report.warnings names them)"
+    )
+
+
+def test_colours_of_a_notebook_say_what_cells_mean():
+    rows = [ROW, replace(ROW, got=0, orthogonality=2.4), replace(ROW, dead_outputs=3, note="gave 3")]
+    page = ElementTree.fromstring(f"<div>{report_of(*rows)._repr_html_()}</div>")
+    headings = [each.text for each in page.iter("th")]
+
+    def tones(heading):
+        styles = [line[headings.index(heading)].get("style") for line in page.findall(".//tbody/tr")]
+        return [next((name for name, colour in TONES.items() if style.endswith(colour)), "") for style in styles]
+
+    assert tones("got") == ["", "bad", ""]
+    assert tones("orthogonality") == ["good", "", "good"]
+    assert tones("dead out") == ["", "", "warning"]
+    assert tones("note") == ["faint"] * 3
+    assert tones("layer") == [""] * 3
+    assert [span.text for span in page.iter("span")] == [
+        "warning: fc1: empty, nothing passes",
+        "warning: fc2: 3 of 8 outputs unreachable",
+    ]
+
+
+def test_deep_models_are_folded_in_a_notebook():
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(30)])
+    report = orthosparse.sparsify(model, 0.5, generator=torch.Generator().manual_seed(0))
+    page = ElementTree.fromstring(f"<div>{report._repr_html_()}</div>")
+    assert page.find("./details/summary").text == "30 rows"
+    assert "weights active" in page.find("./p").text
+
+
+def test_a_report_says_whether_weights_were_replaced():
+    replaced = "replaced the weights (prune keeps those of a trained model)"
+    assert f"eoi {replaced}" in str(orthosparse.sparsify(nn.Sequential(nn.Linear(6, 6)), 0.5))
+    assert replaced not in str(orthosparse.sparsify(nn.Sequential(nn.Linear(6, 6)), 0.5, scheme="base"))
+    assert replaced not in str(orthosparse.prune(nn.Sequential(nn.Linear(6, 6)), 0.5))
