@@ -18,9 +18,9 @@ from orthosparse.init import delta
 
 NAMES = {
     "DISTRIBUTIONS", "SCHEMES", "BlockConv1x1", "BlockLinear", "DeployTable", "DeployedLayer", "Layer", "Report",
-    "Rewirer", "SparseConv1x1", "SparseLinear", "bake", "compact", "densities_of", "deploy", "expand",
-    "export_prune_masks", "find_layers", "givens", "import_prune_masks", "init", "isometry", "load_compact",
-    "load_sparse", "masks_of", "overlap", "prune", "replace_masks", "save_compact", "sparsify",
+    "Rewirer", "ScoredMasks", "SparseConv1x1", "SparseLinear", "attach", "bake", "compact", "densities_of",
+    "deploy", "expand", "export_prune_masks", "find_layers", "givens", "import_prune_masks", "init", "isometry",
+    "load_compact", "load_sparse", "masks_of", "overlap", "prune", "replace_masks", "save_compact", "sparsify",
     "to_semi_structured",
 }  # fmt: skip
 INIT = {"conv_orthogonal_", "delta_orthogonal_", "orthogonal_", "sparse_delta_orthogonal_", "sparse_orthogonal_"}

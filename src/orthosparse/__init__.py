@@ -12,7 +12,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from orthosparse.dynamic import Rewirer
     from orthosparse.front_door import sparsify
     from orthosparse.layers import Layer, find_layers
+    from orthosparse.mappings import ScoredMasks
     from orthosparse.masking import (
+        attach,
         bake,
         export_prune_masks,
         import_prune_masks,
@@ -38,8 +40,10 @@ __all__ = [
     "Layer",
     "Report",
     "Rewirer",
+    "ScoredMasks",
     "SparseConv1x1",
     "SparseLinear",
+    "attach",
     "bake",
     "compact",
     "densities_of",
@@ -74,8 +78,10 @@ _HOMES = {
     "Layer": "layers",
     "Report": "report",
     "Rewirer": "dynamic",
+    "ScoredMasks": "mappings",
     "SparseConv1x1": "modules.sparse",
     "SparseLinear": "modules.sparse",
+    "attach": "masking",
     "bake": "masking",
     "compact": "compacting",
     "densities_of": "masks",

@@ -14,9 +14,19 @@ Scores: TypeAlias = dict[str, torch.Tensor]
 
 
 class ScoredMasks(dict[str, torch.Tensor]):
-    """Masks of a distribution that scores weights; `scores` are what it chose by, the larger the better.
+    """Masks by layer name, and the scores that chose them: the larger the better, in the shapes of the masks.
 
-    Masks without scores are random ones: their counts say something, their places do not.
+    A distribution returns them where it says which weights to keep. Masks without scores are random ones: their counts
+    say something, their places do not.
+
+    Args:
+        masks: bool, by layer name.
+        scores: what they were chosen by.
+
+    Example:
+        >>> scores = {"fc": torch.tensor([[1.0, 3.0]])}
+        >>> ScoredMasks({"fc": scores["fc"] > 2}, scores)
+        {'fc': tensor([[False,  True]])}
     """
 
     def __init__(self, masks: Masks, scores: Scores) -> None:

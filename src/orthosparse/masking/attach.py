@@ -47,7 +47,7 @@ def attach(
 
     Args:
         masks: bool, by layer name, in the shape of the (whole) tensor; tensors that are not named stay dense.
-        layers: where the names lead; by default every parameter of the model can be named.
+        layers: those that `find_layers` found, where only they may be named; by default every parameter can be.
         optimizer: one that has trained the model already; it forgets what it holds of the weights that leave.
         filled: a scheme has made the masks for these weights: they are zero off them already, and the masks are given
             away, not copied.
