@@ -114,3 +114,75 @@ def test_a_module_is_no_selector():
         orthosparse.sparsify(model, 0.5, include=model[0])
     with pytest.raises(TypeError, match=r"^exclude: expected "):
         orthosparse.sparsify(model, 0.5, exclude=[model[0]])
+
+
+@pytest.mark.parametrize(
+    ("model", "hint"),
+    [
+        ([nn.Linear(2, 2), nn.Linear(2, 2)], r"\(list\): torch.nn.Sequential or torch.nn.ModuleList makes a module"),
+        ("model.pt", r"\(str\): build the model first, and load the file into it"),
+        ({"weight": torch.ones(2, 2)}, "build the model first, and load the state dict into it"),
+        (torch.jit.script(nn.Linear(2, 2)), "make the Python module sparse, and script or trace it afterwards"),
+    ],
+)
+def test_what_is_no_model_is_answered_with_what_to_do(model, hint):
+    with pytest.raises(TypeError, match=f"(?s)model: expected a .*{hint}"):
+        orthosparse.sparsify(model, 0.1)
+
+
+@pytest.mark.parametrize("call", [orthosparse.sparsify, orthosparse.prune])
+def test_sparsity_is_answered_with_density(call):
+    with pytest.raises(ValueError, match=r"sparsity: expected the density, which is 1 - sparsity; got sparsity=0\.9"):
+        call(nn.Linear(4, 4), sparsity=0.9)
+    with pytest.raises(TypeError, match=r"density: expected a number in \[0, 1\]; got None"):
+        call(nn.Linear(4, 4))
+
+
+@pytest.mark.parametrize("scheme", orthosparse.SCHEMES)
+def test_a_gain_of_zero_is_refused_by_every_scheme(scheme):
+    model = nn.Sequential(nn.Linear(4, 4))
+    before = model[0].weight.clone()
+    with pytest.raises(
+        ValueError, match="gain: expected a finite number other than 0, with which every weight would be"
+    ):
+        orthosparse.sparsify(model, 0.5, scheme=scheme, gain=0)
+    assert torch.equal(before, model[0].weight)
+
+
+def test_names_that_nearly_fit_are_suggested():
+    model = nn.Sequential()
+    model.add_module("encoder", nn.Linear(4, 4))
+    with pytest.raises(ValueError, match=r"exclude: .*'encodr' matches none of this model; did you mean 'encoder'\?"):
+        orthosparse.sparsify(model, 0.5, exclude=["encodr"])
+    with pytest.raises(
+        ValueError, match=r"masks: expected names among encoder.*; got 'encode'; did you mean 'encoder'\?"
+    ):
+        orthosparse.attach(model, {"encode": torch.ones(4, 4, dtype=torch.bool)})
+
+
+def test_a_message_lists_few_of_many_names():
+    model = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(50)])
+    with pytest.raises(ValueError, match=r"among 0, 1, 2, .*, 11 and 38 more; got 'x'$"):
+        orthosparse.attach(model, {"x": torch.ones(2, 2, dtype=torch.bool)})
+
+
+@pytest.mark.parametrize("call", [orthosparse.attach, orthosparse.replace_masks])
+def test_a_model_in_place_of_masks_is_answered_with_masks_of(call):
+    with pytest.raises(TypeError, match=r"masks: expected a mapping .*; got Linear \(masks_of returns a model's\)"):
+        call(nn.Linear(2, 2), nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("model.pt", "got 'model.pt' .*: torch.load and safetensors read one from a file"),
+        (pathlib.Path("model.pt"), "torch.load and safetensors read one from a file"),
+        (nn.Linear(2, 2), r"got Linear: its state_dict\(\) returns one"),
+        ({"epoch": 1, "model": {}, "model_ema": {}}, "a checkpoint that holds some: pass its 'model' or 'model_ema'"),
+    ],
+)
+def test_what_is_no_state_dict_is_answered_with_what_to_do(state, message):
+    with pytest.raises(TypeError, match=f"state: expected a state dict; .*{message}"):
+        orthosparse.load_sparse(nn.Linear(2, 2), state)
+    with pytest.raises(TypeError, match=f"rewind: expected a state dict; .*{message}"):
+        orthosparse.prune(nn.Linear(2, 2), 0.5, rewind=state)

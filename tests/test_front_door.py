@@ -91,6 +91,15 @@ def test_without_a_generator_the_report_holds_the_seed():
     assert str(report.seed) in str(report)
 
 
+@pytest.mark.parametrize("first", [{}, {"generator": torch.Generator().manual_seed(5)}, {"seed": 3}])
+def test_the_seed_of_a_report_repeats_the_call(first):
+    models = [MODELS["cnn"].make() for _ in range(2)]
+    report = orthosparse.sparsify(models[0], 0.3, bias_std=0.1, **first)
+    again = orthosparse.sparsify(models[1], 0.3, bias_std=0.1, seed=report.seed)
+    assert_same(state_of(models[0]), state_of(models[1]))
+    assert report == again
+
+
 def test_a_layer_does_not_depend_on_the_others():
     """Another layer kept dense, another order of layers: this one's weights are the same for the same count."""
     whole, part = MODELS["mlp"].make(), MODELS["mlp"].make()
@@ -158,6 +167,8 @@ class TestFloors:
         ({"density": float("nan")}, ValueError, "density: expected"),
         ({"density": True}, TypeError, "density: expected"),
         ({"distribution": "ekr"}, ValueError, "distribution: expected one of dense_ends, er, erk, grasp"),
+        ({"seed": 1, "generator": torch.Generator()}, ValueError, "seed: expected a seed or a generator; got both"),
+        ({"seed": 0.5}, TypeError, "seed: expected an integer; got 0.5"),
         ({"scheme": "eio"}, ValueError, "scheme: expected one of ai, base, eoi, sao, scaled; got 'eio'"),
         ({"floor": "up"}, ValueError, "floor: expected one of error, minimal, partial, raise; got 'up'"),
         ({"exclude": ["haed"]}, ValueError, "exclude: expected names of modules; 'haed'"),

@@ -148,7 +148,7 @@ def test_a_pruned_model_trains_inside_its_masks():
         ({"include": ["0"]}, ValueError, "include: expected none for a model that has masks"),
         ({"exclude": ["0"]}, ValueError, "exclude: expected none for a model that has masks"),
         ({"rewind": {}}, ValueError, "rewind: expected a state dict of this model; '0.bias' has shape None there"),
-        ({"rewind": "start.pt"}, TypeError, "state: expected a state dict"),
+        ({"rewind": "start.pt"}, TypeError, "rewind: expected a state dict"),
         ({"optimizer": "adam"}, TypeError, "optimizer: expected"),
         ({"colour": "red"}, ValueError, "got 'colour'"),
     ],

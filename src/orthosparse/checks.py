@@ -16,7 +16,7 @@ FILLABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MATRIX, KERNEL = (2,), (3, 4, 5)  # how many sides
 
 
-def check_density(density: object, name: str = "density") -> float:
+def check_density(density: Any, name: str = "density") -> float:
     """Return `density` as a float.
 
     Raises:
@@ -32,8 +32,7 @@ def check_density(density: object, name: str = "density") -> float:
         ValueError: density: expected a number in [0, 1]; got 1.5
     """
     _check_real(name, density, "a number in [0, 1]")
-    assert isinstance(density, Real)
-    if not 0 <= float(density) <= 1:  # false for NaN too
+    if not 0 <= density <= 1:  # false for NaN too
         raise ValueError(f"{name}: expected a number in [0, 1]; got {density!r}")
     return float(density)
 
@@ -182,10 +181,25 @@ def check_model(model: nn.Module) -> nn.Module:
     if isinstance(model, type):
         raise TypeError(f"model: expected a torch.nn.Module; got the class {model.__name__}, not an instance of it")
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model: expected a torch.nn.Module; got {model!r} ({type(model).__name__})")
+        raise TypeError(f"model: expected a torch.nn.Module; got {_described(model)}")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
-        raise TypeError("model: expected a module in Python; got one that torch.jit scripted or traced: call it before")
+        raise TypeError(
+            "model: expected a module in Python; got one that torch.jit scripted or traced: "
+            "make the Python module sparse, and script or trace it afterwards"
+        )
     return model
+
+
+def _described(model: Any) -> str:
+    """Return what a message says about something that is no model: what it is, and what to do with it."""
+    hint = ""
+    if isinstance(model, list | tuple) and model and all(isinstance(each, nn.Module) for each in model):
+        hint = ": torch.nn.Sequential or torch.nn.ModuleList makes a module of several"
+    if isinstance(model, str | PathLike):
+        hint = ": build the model first, and load the file into it (load_sparse, or load_state_dict)"
+    if isinstance(model, Mapping):
+        hint = ": build the model first, and load the state dict into it (load_sparse, or load_state_dict)"
+    return f"{model!r:.200} ({type(model).__name__}){hint}"
 
 
 @contextmanager
@@ -228,7 +242,7 @@ def check_optimizer(optimizer: object) -> None:
         raise TypeError(f"optimizer: expected a torch.optim.Optimizer; got {optimizer!r}")
 
 
-def check_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_state(state: Mapping[str, Any], name: str = "state") -> Mapping[str, Any]:
     """Return `state`; raise TypeError unless it is a mapping whose keys are strings.
 
     Example:
@@ -239,12 +253,32 @@ def check_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if isinstance(state, str | PathLike):
         hint = "torch.load and safetensors read one from a file"
-        raise TypeError(f"state: expected a state dict; got {state!r} ({type(state).__name__}): {hint}")
+        raise TypeError(f"{name}: expected a state dict; got {state!r} ({type(state).__name__}): {hint}")
+    if isinstance(state, nn.Module):
+        raise TypeError(f"{name}: expected a state dict; got {type(state).__name__}: its state_dict() returns one")
     if not isinstance(state, Mapping):
-        raise TypeError(f"state: expected a state dict; got {describe(state)}")
+        raise TypeError(f"{name}: expected a state dict; got {describe(state)}")
     for key in state:
         if not isinstance(key, str):
-            raise TypeError(f"state: expected strings for keys; got {key!r} ({type(key).__name__})")
+            raise TypeError(f"{name}: expected strings for keys; got {key!r} ({type(key).__name__})")
+    return state
+
+
+def check_weights(state: Mapping[str, Any], name: str = "state") -> Mapping[str, Any]:
+    """Return `state`; raise TypeError unless it is a state dict itself, not a checkpoint that holds one or more.
+
+    Example:
+        >>> check_weights({"epoch": 3, "model": {}, "model_ema": {}})
+        Traceback (most recent call last):
+        ...
+        TypeError: state: expected a state dict; got a checkpoint that holds some: pass its 'model' or 'model_ema'
+    """
+    check_state(state, name)
+    held = [repr(key) for key, value in state.items() if isinstance(value, Mapping)]
+    if held and not any(isinstance(value, torch.Tensor) for value in state.values()):
+        raise TypeError(
+            f"{name}: expected a state dict; got a checkpoint that holds some: pass its {' or '.join(held)}"
+        )
     return state
 
 

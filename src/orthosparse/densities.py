@@ -3,9 +3,19 @@
 from collections.abc import Iterable, Mapping
 
 from orthosparse.checks import check_density, check_mapping
-from orthosparse.mappings import Densities
-from orthosparse.registry import did_you_mean
+from orthosparse.mappings import Densities, Density
+from orthosparse.registry import did_you_mean, listed
 from orthosparse.selection import matches_pattern
+
+
+def check_densities(density: Density | None) -> Density:
+    """Return a density as a float, or a mapping as it is.
+
+    Raises:
+        TypeError: neither of them.
+        ValueError: NaN, or outside [0, 1].
+    """
+    return density if isinstance(density, Mapping) else check_density(density)
 
 
 def densities_by_layer(density: Mapping[str, float], names: Iterable[str]) -> Densities:
@@ -42,7 +52,7 @@ def _matched(pattern: str, below: Mapping[str, list[str]]) -> list[str]:
     if not around:
         layers = [name for name, names in below.items() if name in names]
         raise ValueError(
-            f"density: expected names or globs of layers to sparsify ({', '.join(layers)}); "
+            f"density: expected names or globs of layers to sparsify ({listed(layers)}); "
             f"{pattern!r} matches none of them{did_you_mean(pattern, below)}"
         )
     return [layer for name in around for layer in below[name]]

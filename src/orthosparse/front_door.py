@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from orthosparse import masking
-from orthosparse.checks import check_at_least, check_density, check_model, check_parameter
+from orthosparse.checks import check_at_least, check_model, check_parameter
 from orthosparse.choices import DistributionName, FloorName, SchemeName, StructureName
 from orthosparse.counts import FLOORS, count_of
-from orthosparse.densities import densities_by_layer
+from orthosparse.densities import check_densities, densities_by_layer
 from orthosparse.distributed import (
     Group,
     broadcast_masks,
@@ -40,7 +40,7 @@ from orthosparse.structures import ENTRIES
 
 def sparsify(
     model: nn.Module,
-    density: Density,
+    density: Density | None = None,
     *,
     distribution: DistributionName | str | Callable[..., Masks] = "erk",
     scheme: SchemeName | str | Callable[..., Masks] = "eoi",
@@ -54,6 +54,7 @@ def sparsify(
     bias_std: float = 0.0,
     floor: FloorName | str = "raise",
     generator: torch.Generator | None = None,
+    seed: int | None = None,
     group: Group = None,
     progress: Progress = False,
     **options: Any,
@@ -63,6 +64,10 @@ def sparsify(
     It is a start: every scheme but ``base`` replaces the weights, a trained model's too. `prune` keeps their values.
     (`dense_ends` reads `density` as that of the inner layers, and so keeps more; masks of blocks, where no layer has
     entries to take up the rest, miss it by half a block at most.)
+
+    All that is drawn here comes from one seed, which is in the report: ``seed=report.seed`` on the same model repeats
+    the call. ``torch.manual_seed`` has no effect on it. It decides what the model was built with: the weights that a
+    scheme keeps (``base``), starts from (``ai``) or measures (``scaled``), and those that distributions score.
 
     Under torch.distributed all ranks call with the same model, and end with rank 0's masks and weights, whatever they
     were seeded with. What is raised on one of them is raised on all.
@@ -78,14 +83,18 @@ def sparsify(
             and says how many entries a layer needs.
         batch: ``(x, y)``, or an iterable of such, for the distributions that look at data.
         loss: ``(output, y) -> scalar``; cross-entropy by default.
-        include: only these layers (see `find_layers`, also for `exclude`, `split` and `structure`).
+        include: only these layers (see `find_layers`).
+        exclude: not these layers (see `find_layers`).
+        split: which tensors hold several matrices, and how (see `find_layers`).
         structure: the units that are active or not: ``"entries"``; ``"block:64"`` for whole blocks of 64 x 64; or
             ``"2:4"`` for two of any aligned four, where every layer has the density 0.5, whatever the distribution.
-        gain: multiplies orthogonal weights.
-        bias_std: standard deviation of the biases, which are drawn too; zeros when it is 0.
+        gain: orthogonal weights are multiplied by it.
+        bias_std: standard deviation of the biases; zeros at 0 (``base`` then leaves them as they are).
         floor: what to do with a layer that is given fewer entries than orthogonality needs: ``raise`` takes them from
             the other layers, ``minimal`` adds them to the total, ``partial`` keeps the count and makes a partial
             isometry, ``error`` refuses.
+        generator: the seed is drawn from it; by default from the operating system.
+        seed: the seed itself, as ``report.seed`` says it, in place of a generator.
         group: the ranks that hold this model, by default all. Each stage of a pipeline has a group of its own.
         progress: True writes a line on stderr, rewritten as the work goes on (`ai`, `synflow`, `snip_iterative`); a
             function is called as ``progress(what, done, total)``.
@@ -109,8 +118,9 @@ def sparsify(
         distribute, fill = member_of(DISTRIBUTIONS, distribution, "distribution"), member_of(SCHEMES, scheme, "scheme")
         scored_by, filled_by = route(options, [distribute, fill], inspect.signature(sparsify).parameters)
         lookup(FLOORS, floor, "floor")
+        density = check_densities(density)
         layers = _layers(model, density, include=include, exclude=exclude, split=split, structure=structure)
-        drawn = draw_seed(generator)
+        drawn = draw_seed(generator, seed)
     check_same_model(model, layers, group)
     seed = broadcast_seed(drawn, group)
     data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
@@ -136,7 +146,8 @@ def sparsify(
         ]
     total = sum(asked.values()) if structure == ENTRIES else _entries(density, layers)
     names = label(distribute, density, scored is not None), fill.name
-    return Report(tuple(rows), total, *names, gain, seed, left_dense(model, layers), structure)
+    left, replaced = left_dense(model, layers), fill.name != "base"
+    return Report(tuple(rows), total, *names, gain, seed, left, structure, replaced)
 
 
 def _entries(density: Density, layers: Mapping[str, Layer]) -> int:
@@ -160,8 +171,6 @@ def _floor(scheme: Member, layer: Layer, options: Mapping[str, Any]) -> int:
 
 
 def _layers(model: nn.Module, density: Density, **which: Any) -> dict[str, Layer]:
-    if not isinstance(density, Mapping):
-        check_density(density)
     if masking.is_sparsified(model):
         raise ValueError(
             "model: expected one without masks; this one is sparsified already: use replace_masks, or bake it"

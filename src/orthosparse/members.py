@@ -10,7 +10,7 @@ import torch
 from orthosparse.checks import describe
 from orthosparse.layers import Layer
 from orthosparse.mappings import Density, Masks, ScoredMasks
-from orthosparse.registry import did_you_mean, lookup
+from orthosparse.registry import did_you_mean, listed, lookup
 from orthosparse.structures import grid_of, tiled
 
 # What the members of each family are handed; what else one takes is an option of its own.
@@ -114,7 +114,7 @@ def _checked(masks: Any, layers: Mapping[str, Layer], who: str) -> Masks:
     if not isinstance(masks, Mapping):
         raise TypeError(f"{who}: expected it to return masks by layer name; got {describe(masks)}")
     if masks.keys() != layers.keys():
-        raise ValueError(f"{who}: expected it to return masks of {', '.join(layers)}; got {', '.join(masks) or 'none'}")
+        raise ValueError(f"{who}: expected it to return masks of {listed(layers)}; got {listed(masks)}")
     for name, layer in layers.items():
         _check_mask(masks[name], layer, who)
     placed = {name: masks[name].to(layer.parameter().device) for name, layer in layers.items()}

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse import masking
-from orthosparse.checks import check_density, check_model, check_optimizer, check_parameter, check_state
+from orthosparse.checks import check_model, check_optimizer, check_parameter, check_weights
 from orthosparse.choices import DistributionName
 from orthosparse.counts import count_of
-from orthosparse.densities import densities_by_layer
+from orthosparse.densities import check_densities, densities_by_layer
 from orthosparse.distributed import broadcast_masks, broadcast_seed
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, find_layers, left_dense, unwrapped
@@ -29,7 +29,7 @@ KEPT = "values kept"  # what stands for the scheme in the report
 
 def prune(
     model: nn.Module,
-    density: Density,
+    density: Density | None = None,
     *,
     distribution: DistributionName | str | Callable[..., Masks] = "magnitude",
     batch: Any = None,
@@ -39,6 +39,7 @@ def prune(
     rewind: Mapping[str, Tensor] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     generator: torch.Generator | None = None,
+    seed: int | None = None,
     progress: Progress = False,
     **options: Any,
 ) -> Report:
@@ -52,12 +53,15 @@ def prune(
             as in `sparsify`. Layers without a match stay as they are.
         distribution: what scores the weights: ``magnitude``, ``snip``, ``grasp``, ``synflow``, ``snip_iterative``, or a
             function of yours that is called as those are and returns `ScoredMasks`.
-        batch: ``(x, y)``, or an iterable of such, for the distributions that look at data; `loss` as in `sparsify`.
-        include: only these layers (see `find_layers`, also for `exclude`); of a model without masks.
+        batch: ``(x, y)``, or an iterable of such, for the distributions that look at data.
+        loss: ``(output, y) -> scalar``; cross-entropy by default.
+        include: only these layers (see `find_layers`); of a model without masks.
+        exclude: not these layers; of a model without masks.
         rewind: a state dict of the model, as it was earlier: the weights that stay go back to the values in it, and so
             does everything else. Masks in it are not looked at.
         optimizer: one that has trained the model; it forgets what it holds of the weights that leave.
-        generator: draws what a distribution draws, as dropout does while it scores.
+        generator: what draws (dropout, while weights are scored) draws from it.
+        seed: as in `sparsify`; ``seed=report.seed`` repeats a call.
         progress: as in `sparsify`.
         options: go to the distribution.
 
@@ -76,11 +80,12 @@ def prune(
     (own,) = route(options, [score], inspect.signature(prune).parameters)
     check_optimizer(optimizer)
     old = masking.masks_of(model)
+    density = check_densities(density)
     layers = _layers(model, old, density, include, exclude)
     old = {name: mask for name, mask in old.items() if name in layers}
     _check_falling(old, density)
     state = None if rewind is None else _plain_state(model, rewind)
-    seed = broadcast_seed(draw_seed(generator))
+    seed = broadcast_seed(draw_seed(generator, seed))
     data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
     chosen = score(model, density, layers=layers, progress=report, **data, **own)
     if not isinstance(chosen, ScoredMasks):
@@ -109,8 +114,6 @@ def _layers(
     exclude: Sequence[Selector] | Selector,
 ) -> dict[str, Layer]:
     """Return the layers to prune: those that have masks, or those that are selected, as far as they have a density."""
-    if not isinstance(density, Mapping):
-        check_density(density)
     if not old:
         layers = find_layers(model, include=include, exclude=exclude)
     elif include is None and not exclude:
@@ -161,7 +164,7 @@ def _parts(masks: Masks, density: Density) -> list[tuple[list[str], float]]:
 
 def _plain_state(model: nn.Module, rewind: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the state dict without masks, once it is known to fit."""
-    plain, own = _without_masks(check_state(rewind)), _without_masks(model.state_dict())
+    plain, own = _without_masks(check_weights(rewind, "rewind")), _without_masks(model.state_dict())
     for key in {**own, **plain}:
         there, wanted = getattr(plain.get(key), "shape", None), getattr(own.get(key), "shape", None)
         if there is None or there != wanted:

@@ -29,6 +29,18 @@ def lookup(table: Mapping[str, Entry], name: str, what: str) -> Entry:
     return table[name]
 
 
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Return names for a message; of many, the first and how many more there are.
+
+    Example:
+        >>> listed(["fc1", "fc2", "fc3", "fc4"], most=2), listed([])
+        ('fc1, fc2 and 2 more', '(none)')
+    """
+    names = [*names]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}" or "(none)"
+
+
 def did_you_mean(name: object, names: Iterable[str]) -> str:
     """Return the end of a message that names what is spelt nearly like `name`, if anything is.
 

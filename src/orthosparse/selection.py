@@ -5,6 +5,8 @@ from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
 
+from orthosparse.registry import did_you_mean
+
 Selector = str | type[nn.Module] | Callable[[str, nn.Module], bool]
 
 
@@ -33,7 +35,9 @@ class Selection:
         for selector in self.selectors:
             if isinstance(selector, str):
                 if not any(matches_pattern(selector, name) for name in (*self.modules, *tensors)):
-                    raise ValueError(f"{argument}: expected names of modules; {selector!r} matches none of this model")
+                    meant = did_you_mean(selector, [*self.modules, *tensors])
+                    none = f"{selector!r} matches none of this model{meant}"
+                    raise ValueError(f"{argument}: expected names of modules; {none}")
             elif not (isinstance(selector, type) or _is_function(selector)):
                 raise TypeError(f"{argument}: expected a name, a glob, a module type or a callable; got {selector!r}")
 

@@ -6,6 +6,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
+import orthosparse
 from masking.models import Tied, filled, mlp, sparse_mlp, x_of
 from orthosparse import masking
 from orthosparse.parametrized import leaf
@@ -193,3 +194,15 @@ def test_safetensors_saves_and_loads_models_with_tied_masked_layers(strict, tmp_
     x = x_of(generator, 3, 4)
     torch.testing.assert_close(model(x), source(x))
     assert torch.equal(model.two.weight_mask, source.one.weight_mask)
+
+
+def test_a_moving_average_of_the_weights_is_loaded_without_its_wrapper():
+    model = nn.Sequential(nn.Linear(4, 4))
+    orthosparse.sparsify(model, 0.5)
+    average = torch.optim.swa_utils.AveragedModel(model)
+    average.update_parameters(model)
+    assert "n_averaged" in average.state_dict()
+    other = nn.Sequential(nn.Linear(4, 4))
+    orthosparse.load_sparse(other, average.state_dict())
+    assert torch.equal(other[0].weight, model[0].weight)
+    assert torch.equal(orthosparse.masks_of(other)["0"], orthosparse.masks_of(model)["0"])

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from orthosparse.checks import check_density
 from orthosparse.counts import apportion, count_of, in_units
-from orthosparse.densities import densities_by_layer
+from orthosparse.densities import check_densities, densities_by_layer
 from orthosparse.layers import Layer, find_layers, unwrapped
 from orthosparse.mappings import Budget, Counts, Density
 from orthosparse.structures import TWO_OF_FOUR
@@ -25,8 +24,7 @@ def budget_of(
     Raises:
         ValueError: a bad density (any but 0.5 for the structure 2:4), layers of another model, or none at all.
     """
-    if not isinstance(density, Mapping):
-        check_density(density)
+    density = check_densities(density)
     found = find_layers(model) if layers is None else dict(layers)
     if not found:
         raise ValueError("model: expected at least one layer to sparsify; found none")

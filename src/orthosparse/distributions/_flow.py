@@ -73,7 +73,8 @@ class Flow:
             raise ValueError(f"model: {_WANTED}; this one gives {twice / once:.6g} times the output{where}")
         if dry := [name for name, score in scores.items() if not score.any()]:
             _log.warning(
-                "no flow, so that synflow removes all of: %s (a zero scale, a full gate, unused?)", ", ".join(dry)
+                "orthosparse: no flow, so that synflow removes all of: %s (a zero scale, a full gate, unused?)",
+                ", ".join(dry),
             )
 
     def _sum(self, inputs: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from orthosparse.checks import check_flag, check_loadable, check_model, check_state
+from orthosparse.checks import check_flag, check_loadable, check_model, check_weights
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking.attach import attach, check_attachable
@@ -24,8 +24,8 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
     """Load a state dict that holds masks, and put on `model` those it lacks.
 
     Layers that hold only their active weights, in the state dict or in the model, are translated. The prefixes that
-    DistributedDataParallel and torch.compile put before every key are dropped. Tied tensors stay tied. Under FSDP2
-    every rank passes the whole state dict (or its shards), and keeps its part.
+    DistributedDataParallel, torch.compile and AveragedModel put before every key are dropped. Tied tensors stay tied.
+    Under FSDP2 every rank passes the whole state dict (or its shards), and keeps its part.
 
     Args:
         strict: as for ``load_state_dict``: keys that are missing or unexpected are errors.
@@ -50,7 +50,7 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
     model = unwrapped(check_model(model))
     for name, flag in (("strict", strict), ("assign", assign)):
         check_flag(flag, name)
-    rest, owners = _without_wrappers(check_state(state)), owners_of(model)
+    rest, owners = _without_wrappers(check_weights(state)), owners_of(model)
     reshard(model)
     translate(model, rest)
     lacking = _take_masks(model, rest, owners)
@@ -103,6 +103,8 @@ def _tie_again(parameter: int, places: list[Owner]) -> None:
 def _without_wrappers(state: Mapping[str, Any]) -> OrderedDict[str, Any]:
     """A copy of the state dict without the prefixes that wrappers put before every key."""
     plain: OrderedDict[str, Any] = OrderedDict(state)
+    if "n_averaged" in plain and all(key.startswith("module.") for key in plain if key != "n_averaged"):
+        del plain["n_averaged"]  # what AveragedModel, a moving average of the weights, adds to them
     for prefix in ("module.", "_orig_mod.", "module."):
         if plain and all(key.startswith(prefix) for key in plain):
             plain = OrderedDict((key.removeprefix(prefix), value) for key, value in plain.items())

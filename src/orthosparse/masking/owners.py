@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from orthosparse.checks import describe
+from orthosparse.checks import check_mapping
 from orthosparse.layers import Layer, layer_name
 from orthosparse.masking.masked_tensor import masked_tensors
 from orthosparse.parametrized import leaf, plain_modules
+from orthosparse.registry import did_you_mean, listed
 
 Owner = tuple[nn.Module, str]
 
@@ -52,12 +53,12 @@ def check_masks(masks: Mapping[str, Tensor], owners: Mapping[str, list[Owner]]) 
         TypeError: a mask that is not a bool tensor.
         ValueError: a name that the model has not, a wrong shape, or two masks for one parameter.
     """
-    if not isinstance(masks, Mapping):
-        raise TypeError(f"masks: expected a mapping from layer names to bool tensors; got {describe(masks)}")
+    check_mapping("masks", masks, object)
     parameters: dict[int, str] = {}
     for name, mask in masks.items():
         if name not in owners:
-            raise ValueError(f"masks: expected names among {', '.join(owners) or '(none)'}; got {name!r}")
+            meant = did_you_mean(name, owners)
+            raise ValueError(f"masks: expected names among {listed(owners)}; got {name!r}{meant}")
         if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
             raise TypeError(f"masks: expected a bool tensor for {name!r}; got {getattr(mask, 'dtype', type(mask))}")
         if mask.layout != torch.strided:

@@ -60,9 +60,11 @@ def check_scales(layers: Mapping[str, Layer], gain: float, bias_std: float) -> t
 
     Raises:
         TypeError: not a number.
-        ValueError: not finite, a negative deviation, or more than a dtype holds.
+        ValueError: not finite, a gain of 0, a negative deviation, or more than a dtype holds.
     """
     gain, bias_std = check_gain(gain), check_number("bias_std", bias_std, least=0)
+    if gain == 0:
+        raise ValueError("gain: expected a finite number other than 0, with which every weight would be 0; got 0")
     for layer in layers.values():
         check_gain(gain, torch.finfo(layer.parameter().dtype).max)
         for name in layer.biases:
