@@ -11,6 +11,7 @@ from orthosparse.layers import Layer
 from orthosparse.mappings import Counts, Masks, ScoredMasks
 from orthosparse.masks import counts_of, resize, resize_by
 from orthosparse.randomness import derive
+from orthosparse.registry import listed
 from orthosparse.structures import largest_fitting
 
 _log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ def meet_floors(
         )
     if floor == "raise":
         raised = _raised(counts, floors, layers)
-        _log.warning("orthosparse: below their floors, raised at the cost of the other layers: %s", ", ".join(below))
+        _log.warning("orthosparse: below their floors, raised at the cost of the other layers: %s", listed(below))
     else:
         raised = {name: max(count, floors[name]) for name, count in counts.items()}
     scores = masks.scores if isinstance(masks, ScoredMasks) else {}

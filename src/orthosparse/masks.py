@@ -199,7 +199,7 @@ def counts_of(masks: Mapping[str, torch.Tensor]) -> Counts:
 
 
 def densities_of(masks: Mapping[str, torch.Tensor]) -> Densities:
-    """Return the fraction of ones of each mask.
+    """Return the fraction of ones of each of the `masks`.
 
     Raises:
         TypeError: not a mapping of masks (`masks_of` returns a model's).

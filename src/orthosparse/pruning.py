@@ -46,7 +46,8 @@ def prune(
     """Keep exactly ``density * weights`` of a model's weights, those of largest score, at the values that they have.
 
     A model that has masks already, from here or from `sparsify`, is pruned further: the new masks lie inside the old
-    ones, so that calls at falling densities, with training between them, prune step by step.
+    ones, so that calls at falling densities, with training between them, prune step by step. Single weights are kept:
+    masks of blocks do not stay masks of whole blocks.
 
     Args:
         density: of all weights of the layers, whether they are active now or not; or of each layer, by names and globs

@@ -29,6 +29,10 @@ def regular_bipartite_mask(
 ) -> torch.Tensor:
     """Return a random bool mask with `degree` ones in every line along the long side, and as many as fit across.
 
+    Args:
+        degree: one that `degrees_of` lists for the shape.
+        generator: gives one seed; None: one from the operating system.
+
     Raises:
         ValueError: the shape does not allow the degree.
 
@@ -50,7 +54,7 @@ def sample(
     """Return a random orthogonal matrix (float64) on a regular mask, and that mask.
 
     The mask is the one that `regular_bipartite_mask` gives for the same generator. With the largest degree, the long
-    side, the matrix is dense and uniform (Haar).
+    side, the matrix is dense and uniform (Haar). `degree` and `generator` are those of `regular_bipartite_mask`.
 
     Raises:
         ValueError: the shape does not allow the degree.
@@ -97,7 +101,7 @@ def _check(shape: tuple[int, int], degree: int) -> None:
 
 
 def second_singular_value(mask: torch.Tensor) -> float:
-    """Return the second largest singular value of a mask, the measure of how well its graph expands.
+    """Return the second largest singular value of a `mask`, the measure of how well its graph expands.
 
     The largest one of a regular mask is sqrt(c d) for the degrees c and d of its rows and columns; the graph is
     connected exactly if the second is smaller, and Ramanujan if it is at most ``ramanujan_bound(c, d)``. Supports that
@@ -115,6 +119,8 @@ def second_singular_value(mask: torch.Tensor) -> float:
 
 def ramanujan_bound(first: int, second: int) -> float:
     """Return sqrt(c - 1) + sqrt(d - 1), the second singular value that no infinite family of regular graphs beats.
+
+    `first` and `second` are c and d, the degrees of rows and columns.
 
     Example:
         >>> ramanujan_bound(5, 5)

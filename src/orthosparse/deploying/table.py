@@ -14,6 +14,7 @@ class DeployedLayer:
     """What became of one layer.
 
     Attributes:
+        layer: its name.
         shape: of the weight that is left once dead units are removed.
         density: the fraction of these weights that are not zero.
         form: ``dense``, ``dense channels-last``, ``entries``, ``block:64`` (or another size) or ``2:4``.

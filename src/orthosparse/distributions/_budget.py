@@ -21,6 +21,10 @@ def budget_of(
 
     Where densities are given by layer, it is the layers that have one, and a number for each, in whole units.
 
+    Args:
+        density: as a distribution is given it.
+        layers: those of the model that may share it; by default all that `find_layers` finds.
+
     Raises:
         ValueError: a bad density (any but 0.5 for the structure 2:4), layers of another model, or none at all.
     """

@@ -14,6 +14,11 @@ from orthosparse.structures import ENTRIES, TWO_OF_FOUR, two_of_four
 def random_masks(layers: Mapping[str, Layer], counts: Counts, generator: torch.Generator | None) -> Masks:
     """Return random masks with exactly these counts; a layer's mask depends on one seed and its own name.
 
+    Args:
+        layers: those to draw masks for, by name.
+        counts: how many entries each has, in whole units of its structure.
+        generator: gives the seed; None: one from the operating system.
+
     Raises:
         ValueError: a count that is not half of a layer whose structure is 2:4.
     """
@@ -59,6 +64,11 @@ def top_scored(layers: Mapping[str, Layer], scores: Scores, budget: Budget, with
     """Return the masks of the largest scores, over all layers together or, by a budget for each, layer by layer.
 
     Blocks are ranked by their mean score. The masks lie in those of `within`, if that is given.
+
+    Args:
+        layers: those that are scored, by name.
+        scores: the larger the better, in the shapes of the layers' weights.
+        budget: how many are kept, as `budget_of` says.
 
     Raises:
         ValueError: a layer's structure is 2:4, which is drawn.

@@ -86,7 +86,7 @@ def sample(
 
 
 def can_hold(matrix: Tensor) -> bool:
-    """Say whether `sample` can write its values into a matrix: float32 or float64 on the CPU, by rows or by columns.
+    """Say whether `sample` can write its values into `matrix`: float32 or float64 on the CPU, by rows or by columns.
 
     Example:
         >>> can_hold(torch.empty(3, 4)), can_hold(torch.empty(3, 4).T), can_hold(torch.empty(3, 4)[:, ::2])
@@ -107,7 +107,7 @@ def sample_batch(
     backend: BackendName | str = "auto",
     **law: Unpack[Law],
 ) -> tuple[Tensor, Tensor]:
-    """Return `batch` matrices [batch, rows, cols] of one count, or of one count each, and their masks.
+    """Return `batch` matrices [batch, rows, cols] of one `count`, or of one each, and their masks.
 
     `shape`, `generator`, `dtype`, `threads`, `backend` and the other keywords, `law`, are those of `sample`.
     Member 0 is what `sample` returns, and no member depends on how many follow it.
@@ -211,8 +211,8 @@ def partial(
 ) -> tuple[Tensor, Tensor]:
     """Return the best that fewer than min(shape) entries can do: `count` of the start's entries, the rest zero.
 
-    It has `count` singular values 1 and no others: it keeps the norm of what it does not annihilate. `generator` and
-    `dtype` are those of `sample`.
+    It has `count` singular values 1 and no others: it keeps the norm of what it does not annihilate. `start`,
+    `generator` and `dtype` are those of `sample`.
 
     Example:
         >>> values, mask = partial((6, 4), 3, start="permuted")

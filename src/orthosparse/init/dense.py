@@ -18,6 +18,9 @@ from orthosparse.strides import phases_of
 def orthogonal_(weight: torch.Tensor, *, gain: float = 1.0, generator: torch.Generator | None = None) -> torch.Tensor:
     """Fill a matrix with a dense orthogonal one, uniform among all of them (Haar), times `gain`.
 
+    Args:
+        generator: gives one seed; None: one from the operating system.
+
     Example:
         >>> weight = orthogonal_(torch.empty(2, 3), generator=torch.Generator().manual_seed(0))
         >>> torch.allclose(weight @ weight.T, torch.eye(2), atol=1e-6)
@@ -47,6 +50,7 @@ def delta_orthogonal_(
         tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own.
         stride: of the convolution, like `padding` and `dilation`, as in `sparse_delta_orthogonal_`: the matrix lies on
             a window of taps, and the windows tile the picture.
+        generator: gives one seed; None: one from the operating system.
 
     Example:
         >>> weight = delta_orthogonal_(torch.empty(1, 1, 3), generator=torch.Generator().manual_seed(0))
@@ -79,6 +83,7 @@ def conv_orthogonal_(
         groups: of the convolution; the kernel of each is orthogonal by itself.
         gain: multiplies the kernel.
         transposed: the weight is that of a transposed convolution, stored as (in, out, ...).
+        generator: gives one seed; None: one from the operating system.
 
     Example:
         >>> from orthosparse.orthogonality import is_orthogonal

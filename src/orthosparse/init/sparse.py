@@ -58,6 +58,7 @@ def sparse_orthogonal_(
             sides). Densities and floors are then counted in blocks: an orthogonal matrix has at least min(n, m) / 64.
             "2:4" has two of any aligned four entries along rows and along columns: its density is 0.5, four divides
             both sides, and there are no rotations, no `align` and no `core`.
+        generator: gives one seed; None: one from the operating system.
 
     Example:
         >>> weight = torch.empty(4, 4)
@@ -125,6 +126,7 @@ def sparse_delta_orthogonal_(
     Args:
         gain: multiplies the matrix.
         transposed: the weight is that of a transposed convolution, stored as (in, out, ...).
+        groups: those of the convolution.
         count: the number of active entries, instead of `density`.
         center_density: density of the matrices, by default min(d k, sqrt(d)), d being the weight's density and k the
             number of taps; clipped to what `density` and the floor allow. The paper's 1000-layer network has
@@ -138,6 +140,7 @@ def sparse_delta_orthogonal_(
         core: the share of the active entries that are the matrices, instead of `center_density`.
         floor: as in `sparse_orthogonal_`, like `stop`, `angle`, `start`, `align` and `threads`; a group's is
             min(out, in) / groups, with a stride min(first, second * stride * stride).
+        generator: gives one seed; None: one from the operating system.
 
     Example:
         >>> weight = torch.empty(8, 8, 3, 3)

@@ -21,6 +21,7 @@ class Layer:
     Attributes:
         name: its key in Masks: the module's name when the tensor is called ``weight``, else ``module.tensor``.
         module_name: the name of the module that holds it, `module`.
+        tensor: the parameter's name in `module`.
         kind: ``linear``, ``conv`` or ``recurrent``.
         groups: convolution groups.
         parts: output sizes of the matrices that are fused in it (qkv, gates); one entry otherwise.
