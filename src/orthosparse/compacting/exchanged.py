@@ -159,7 +159,7 @@ def _added(candidates: list[Candidate], chosen: list[Candidate]) -> list[Candida
 
 def _row(each: Candidate, chosen: list[Candidate], ratios: Mapping[str, float], timed: bool) -> Form:
     shape, taken = tuple(each.parameter.shape), {other.name: other.form for other in chosen}
-    active = each.units * unit_of(each.form) ** 2 if each.mask is None else int(each.mask.sum())
+    active = each.units * unit_of(each.form) ** 2 if each.mask is None else int(each.mask.count_nonzero())
     density = active / each.parameter.numel()
     ratio, note = ratios.get(each.name), each.note
     if timed and not note and each.name not in taken:

@@ -49,7 +49,7 @@ class Candidate:
         """How many units are active."""
         if self.mask is None:
             return 0 if self.index is None else len(self.index[1])
-        return int(self.mask.sum()) // unit_of(self.form) ** 2
+        return int(self.mask.count_nonzero()) // unit_of(self.form) ** 2
 
 
 def candidates_of(model: nn.Module) -> list[Candidate]:

@@ -124,8 +124,9 @@ class Compact(nn.Module):
         some, whole = parts.any(3).any(1), parts.all(3).all(1)
         if not torch.equal(some, whole):
             raise ValueError(f"expected whole blocks of {self.unit}; got parts of {int((some & ~whole).sum())} of them")
-        if int(whole.sum()) != self.units:
-            raise ValueError(f"expected {self.units} active units, as many as there are values; got {int(whole.sum())}")
+        count = int(whole.count_nonzero())
+        if count != self.units:
+            raise ValueError(f"expected {self.units} active units, as many as there are values; got {count}")
         return whole.flatten().nonzero()[:, 0]
 
     def refresh(self) -> None:

@@ -30,7 +30,7 @@ def csr_linear(x: Tensor, values: Tensor, bias: Tensor | None, *tables: Tensor) 
     if torch.is_autocast_enabled(x.device.type):
         x, values, bias = cast(torch.float32, x, values, bias)
     check_factors(x, values, inputs=len(tables[2]) - 1)
-    return linear(_KIND, _laid_out(x), values, bias, *tables)
+    return linear(_KIND, _laid_out(x) if torch.is_grad_enabled() else x, values, bias, *tables)
 
 
 def csr_tables(rows: Tensor, columns: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -75,7 +75,7 @@ def _laid_out(x: Tensor) -> Tensor:
 
 def _unflatten(y: Tensor, like: Tensor) -> Tensor:
     """``[features, rows]`` as the transposed view of it, with the leading sides of `like`."""
-    return y.T.view(*like.shape[:-1], len(y))
+    return y.T if like.dim() == 2 else y.T.view(*like.shape[:-1], len(y))
 
 
 def _empty(like: Tensor, features: int) -> Tensor:

@@ -166,7 +166,7 @@ def check_factors(x: Tensor, values: Tensor, *, inputs: int) -> None:
 
 def matrix(x: Tensor) -> Tensor:
     """Return ``[..., features]`` as ``[rows, features]``."""
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], index: tuple[Any, ...]) -> None:

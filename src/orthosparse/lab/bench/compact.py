@@ -39,6 +39,7 @@ CHECKS = {
     "others": compact_blocks.against_others,
     "configs": compact_blocks.configs,
     "entries": compact_entries.against_dense,
+    "entries_forward": compact_entries.forward,
     "entries_break_even": compact_entries.break_even,
     "training_step": compact_entries.training_step,
 }

@@ -49,6 +49,20 @@ def against_dense(device: torch.device, quick: bool) -> Iterator[Found]:
             yield case, times["dense"] / times["sparse"], aim, detail
 
 
+def forward(device: torch.device, quick: bool) -> Iterator[Found]:
+    """Yield the forward pass without gradients, as for inference: the ratio of the dense and the sparse layer."""
+    del device
+    for side in (256,) if quick else (1024, 2048, 4096):
+        for density in (0.1, 0.05, 0.02):
+            for batch in (1, 8, 64, 512):
+                with torch.inference_mode():
+                    calls = _calls(side, density, batch)["forward"]
+                    times = milliseconds(calls, _CPU, rounds=3 if quick else 5)
+                case = f"{side} x {side}, batch {batch}, density {density}, inference"
+                detail = f"{times['sparse']:.3f} of {times['dense']:.3f} ms"
+                yield case, times["dense"] / times["sparse"], None, detail
+
+
 def break_even(device: torch.device, quick: bool) -> Iterator[Found]:
     """Yield the density at which forward + backward take as long as those of the dense layer, by interpolation."""
     from orthosparse.lab.bench.compact_blocks import crossing
@@ -127,10 +141,10 @@ def sparse_layer(inputs: int, outputs: int, density: float, generator: torch.Gen
     return layer
 
 
-def _calls(side: int, density: float) -> dict[str, dict[str, Callable[[], Any]]]:
+def _calls(side: int, density: float, batch: int = _BATCH) -> dict[str, dict[str, Callable[[], Any]]]:
     generator = torch.Generator().manual_seed(0)
     draw = partial(torch.randn, generator=generator)
-    x, grad, weight = draw(_BATCH, side, requires_grad=True), draw(_BATCH, side), draw(side, side, requires_grad=True)
+    x, grad, weight = draw(batch, side, requires_grad=True), draw(batch, side), draw(side, side, requires_grad=True)
     layer = sparse_layer(side, side, density, generator)
     bias = layer.bias
     assert bias is not None

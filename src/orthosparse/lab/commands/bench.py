@@ -97,7 +97,8 @@ def compact(
         list[str] | None,
         typer.Argument(
             metavar="CHECK",
-            help="Any of blocks, break_even, others (on a GPU); entries, entries_break_even, training_step (CPU).",
+            help="Any of blocks, break_even, others (on a GPU); entries, entries_forward, entries_break_even, "
+            "training_step (on a CPU).",
             autocompletion=completing("compact_check"),
             callback=matching("compact_check"),
         ),
