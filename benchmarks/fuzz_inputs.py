@@ -57,7 +57,7 @@ def batch_of(choose: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
 def _sparsify(choose: random.Random) -> Arguments:
     return {
         "model": dense(choose),
-        "density": choose.choice([0.3, 0.6, 1.0]),
+        "density": choose.choice([0.3, 0.6, 1.0, {"*": 0.7}]),
         "distribution": choose.choice(["uniform", "er", "erk", "magnitude", "snip", "grasp"]),
         "scheme": choose.choice(["base", "eoi", "scaled"]),
         "batch": batch_of(choose),
@@ -70,8 +70,23 @@ def _sparsify(choose: random.Random) -> Arguments:
         "bias_std": 0.0,
         "floor": choose.choice(["raise", "partial", "minimal"]),
         "generator": seeded(choose),
+        "seed": None,
         "group": None,
+        "progress": False,
     }
+
+
+def _prune(choose: random.Random) -> Arguments:
+    model = choose.choice([dense, sparse])(choose)
+    given = {"distribution": choose.choice(["magnitude", "snip"]), "batch": batch_of(choose), "rewind": None}
+    return {"model": model, "density": choose.choice([0.3, {"*": 0.2}]), **given, "optimizer": None, "seed": 1}
+
+
+def _attach(choose: random.Random) -> Arguments:
+    model = dense(choose)
+    layers = orthosparse.find_layers(model).items()
+    masks = {name: torch.rand(layer.shape, generator=seeded(choose)) < 0.5 for name, layer in layers}
+    return {"model": model, "masks": masks, "layers": None, "optimizer": None, "filled": False}
 
 
 def _with_masks(choose: random.Random) -> Arguments:
@@ -140,6 +155,8 @@ def _pruned(choose: random.Random) -> Arguments:
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[random.Random], Arguments]]] = {
     "sparsify": (orthosparse.sparsify, _sparsify),
+    "prune": (orthosparse.prune, _prune),
+    "attach": (orthosparse.attach, _attach),
     "find_layers": (
         orthosparse.find_layers,
         lambda c: {"model": dense(c), "include": None, "exclude": (), "split": None, "structure": "entries"},

@@ -166,3 +166,10 @@ def test_progress_reaches_the_members_that_take_it():
     orthosparse.sparsify(model_of(), 0.3, **sparsify, progress=lambda *call: calls.append(call[0]))
     assert calls == ["synflow"] * 3 + ["ai"] * 2
     orthosparse.sparsify(model_of(), 0.3, progress=True)  # erk and eoi are done before there is anything to tell
+
+
+@pytest.mark.parametrize("wrong", [nn.Linear(2, 2), nn.Linear, dict, 3])
+@pytest.mark.parametrize("family", ["distribution", "scheme"])
+def test_modules_and_classes_are_no_members(family, wrong):
+    with pytest.raises(ValueError, match=f"{family}: expected one of"):
+        orthosparse.sparsify(model_of(), 0.3, **{family: wrong})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from orthosparse.checks import describe
 from orthosparse.layers import Layer
@@ -63,7 +64,7 @@ def member_of(table: Mapping[str, Callable[..., Masks]], given: Any, family: str
         TypeError: a function that does not take what members of the family are handed.
         ValueError: a name that is not in the table.
     """
-    if not callable(given):
+    if not callable(given) or isinstance(given, type | nn.Module):
         return Member(family, given, lookup(table, given, family), is_own=False)
     member = Member(family, getattr(given, "__name__", type(given).__name__), given, is_own=True)
     if lacking := [argument for argument in _HANDED[family] if not member.takes(argument)]:

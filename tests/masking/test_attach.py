@@ -150,3 +150,13 @@ def test_masks_that_a_scheme_gives_away_are_not_copied():
     held = masking.masked_layers(model)
     assert held["0"].holder.mask.data_ptr() == masks["0"].data_ptr()
     assert all(torch.equal(masking.masks_of(model)[name], mask) for name, mask in masks.items())
+
+
+@pytest.mark.parametrize("layers", [3, [], nn.Linear(2, 2), {"0": 1}])
+def test_layers_that_are_none_are_named_before_anything_changes(layers, generator):
+    model = mlp(generator)
+    with pytest.raises(TypeError, match="layers: expected a mapping from layer names to Layer"):
+        masking.attach(model, coins(model, ["0"], generator), layers=layers)
+    with pytest.raises(TypeError, match="filled: expected True or False; got 7"):
+        masking.attach(model, coins(model, ["0"], generator), filled=7)
+    assert not masking.masks_of(model)

@@ -79,7 +79,7 @@ def gradient_flow(
         >>> flow.norm, round(flow.norm_after, 6), flow.curvature
         (2.0, 1.96, 8.0)
     """
-    check_number("step_size", step_size)
+    step_size = check_number("step_size", step_size)
     model = unwrapped(check_model(model))
     found = layers_of(model, layers)
     objective = _Objective(model, functional.cross_entropy if loss is None else loss, batch, draw_seed(generator))

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from orthosparse.checks import check_mapping, check_model, check_optimizer
+from orthosparse.checks import check_flag, check_mapping, check_model, check_optimizer
 from orthosparse.layers import Layer, layer_name, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking.exchange import compact_modules, dense_form, uncompact
@@ -64,6 +64,9 @@ def attach(
     """
     model = unwrapped(check_model(model))
     check_optimizer(optimizer)
+    check_flag(filled, "filled")
+    if layers is not None:
+        check_mapping("layers", layers, Layer)
     owners = owners_of(model, layers)
     check_masks(masks, owners)
     reshard(model)
