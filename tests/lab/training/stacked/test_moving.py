@@ -102,6 +102,16 @@ def test_what_is_derived_from_masks_and_weights_follows_them_in_place(deep, kept
     assert (active.data_ptr(), slab.rounded.data_ptr()) == (place, copy)
 
 
+def test_a_loaded_state_brings_the_groups_of_entries_that_its_masks_let_through(deep, kept):
+    train_many(mixed(deep, epochs=1, precision="tf32"), device="cpu")
+    stack, slab = kept.stack, kept.stack.slabs[1]
+    active = torch.zeros_like(launches.active_groups(slab.weight))  # as of the masks of the starts
+    stack._updates = [_Update(slab, slab.weight, 0.0, True, active)]
+    stack.load_state_dict(stack.state_dict())
+    assert active.any()
+    assert torch.equal(active, launches.active_groups(slab.weight))
+
+
 def test_without_masks_that_move_nothing_is_prepared(deep, kept):
     train_many([(deep(**SPARSE), 1)], device="cpu")
     assert kept.stack._alone == {}
@@ -116,3 +126,16 @@ def test_on_a_gpu_masks_move_between_the_replays_of_a_graph(deep, kept, precisio
     start = masks_of(kept.weights()[0])
     train_many(mixed(deep, width=32, precision=precision), device="cuda", graph=True)
     check_moved(kept, start)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_run_that_was_stopped_goes_on_with_the_masks_it_had(deep, kept, tmp_path):
+    members = mixed(deep, width=32, precision="tf32")
+    train_many(members, device="cuda", fused=True)
+    expected = kept.weights()
+    with pytest.raises(KeyboardInterrupt):
+        train_many(members, device="cuda", fused=True, out=tmp_path, checkpoint_steps=7, callbacks=[Stop(7)])
+    train_many(members, device="cuda", fused=True, out=tmp_path, resume=True)
+    for mine, theirs in zip(kept.weights(), expected, strict=True):
+        for name, value in theirs.items():
+            torch.testing.assert_close(mine[name].float(), value.float(), rtol=0, atol=1e-5)

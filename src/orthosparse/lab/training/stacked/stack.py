@@ -192,11 +192,7 @@ class Stack:
             for place, before in moving.before.items():
                 if lives[place]:
                     self._step_alone(place, moving.steps_done, *before, images[place], labels[place])
-        for slab, leaf, _, _, active in self._updates:  # in place: a captured graph reads it
-            if active is not None and (found := launches.active_groups(leaf)) is not None:
-                active.copy_(found)
-            if leaf is slab.weight and slab.rounded is not None:
-                slab.rounded.copy_(launches.rounded(leaf.value))
+        self._refresh_updates()
 
     def densities(self) -> list[float]:
         """Return the share of weights that are active, of the layers that have masks; 1 without any."""
@@ -232,6 +228,15 @@ class Stack:
                 _unpack(leaf.momentum, leaf, saved[f"{name}_momentum"])
             for name, tensor in slab.buffers.items():
                 tensor.copy_(saved[name])
+        self._refresh_updates()
+
+    def _refresh_updates(self) -> None:
+        """Compute again what the updates know of masks and weights; in place, as a captured graph reads it."""
+        for slab, leaf, _, _, active in self._updates:
+            if active is not None and (found := launches.active_groups(leaf)) is not None:
+                active.copy_(found)
+            if leaf is slab.weight and slab.rounded is not None:
+                slab.rounded.copy_(launches.rounded(leaf.value))
 
     def _made_updates(self, fused: bool | None) -> Iterator[_Update]:
         ours = chosen(fused, self.device) and self.dtype == torch.float32
