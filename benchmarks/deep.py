@@ -148,13 +148,15 @@ def names_of(model: str, depth: int) -> list[str]:
 def stack_step(
     config: Run, members: int, size: Size, device: torch.device, *, fused: bool | None = None
 ) -> dict[str, Any]:
-    """Return the time of a step of so many networks in a stack, all from one start, and the memory at its peak."""
+    """Return the times to build a stack of so many networks from one start and of a step, and the peak of memory."""
     fresh(device)
     fabric = launch(device=str(device), precision=config.recipe.precision)
     data = made_up(config.model, size, device)
     start = start_for(config, data, device)
+    begin = perf_counter()
     state = stack_of([(config, seed) for seed in range(members)], [start] * members, data, fabric, fused=fused)
-    return {**timed(state, size, device), "alive": int(state.records.alive.sum())}
+    built = perf_counter() - begin
+    return {**timed(state, size, device), "alive": int(state.records.alive.sum()), "build_s": built}
 
 
 def loop_step(config: Run, size: Size, device: torch.device, *, graph: bool) -> dict[str, Any]:

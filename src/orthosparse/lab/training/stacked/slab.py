@@ -80,23 +80,24 @@ class Slab:
 
     def fill_momenta(self, place: int, momenta: Mapping[str, Tensor]) -> None:
         """Give a network what an optimizer remembers of the parameters."""
-        for entry, name, layer in self.entries():
-            self.named[name].momentum[layer, place].copy_(self._as_rows(name, momenta[entry]))
+        for name, leaf in self.named.items():
+            _stack_into(leaf.momentum[:, place], self._layers_of(name, momenta))
 
     def fill(self, place: int, state: Mapping[str, Tensor]) -> None:
         """Give a network the parameters and masks of a state dict."""
-        for entry, name, layer in self.entries():
-            self.named[name].value[layer, place].copy_(self._as_rows(name, state[entry]))
+        for name, leaf in self.named.items():
+            _stack_into(leaf.value[:, place], self._layers_of(name, state))
         self.fill_masks(place, state)
 
     def fill_masks(self, place: int, state: Mapping[str, Tensor]) -> None:
         """Give a network the masks of a state dict."""
         assert self.weight.off is not None, "weights have masks"
-        for layer, name in enumerate(self.stage.names):
-            mask = state.get(f"{name}.weight_mask")
-            if mask is not None:
-                self._masked[place].add(name)
-                self.weight.off[layer, place].copy_(~self.stage.rows_of(mask))
+        names = [name for name in self.stage.names if f"{name}.weight_mask" in state]
+        if names:
+            self._masked[place].update(names)
+            layers = [layer for layer, name in enumerate(self.stage.names) if f"{name}.weight_mask" in state]
+            masks = torch.stack([self.stage.rows_of(state[f"{name}.weight_mask"]) for name in names])
+            self.weight.off[layers, place] = masks.to(self.weight.off.device).logical_not_()
 
     def state_of(self, place: int) -> Iterator[tuple[str, Tensor]]:
         """Yield a network's entries of a state dict, copied."""
@@ -106,6 +107,10 @@ class Slab:
         for layer, layer_name in enumerate(self.stage.names):
             if layer_name in self._masked[place]:
                 yield f"{layer_name}.weight_mask", ~self.stage.weight_of(self.weight.off[layer, place])
+
+    def _layers_of(self, name: str, state: Mapping[str, Tensor]) -> list[Tensor]:
+        """Return a parameter of every layer, as it is here."""
+        return [self._as_rows(name, state[entry]) for entry, own, _ in self.entries() if own == name]
 
     def _as_rows(self, name: str, tensor: Tensor) -> Tensor:
         return self.stage.rows_of(tensor) if name == "weight" else tensor
@@ -177,3 +182,12 @@ def leaf_of(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, of
     value, gradient, momentum = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(3))
     norms = torch.zeros(shape[:2], dtype=dtype, device=device)
     return Leaf(value, gradient, momentum, norms, off)
+
+
+def _stack_into(target: Tensor, layers: list[Tensor]) -> None:
+    """Write a tensor for each row of `target`; to another device in one copy, as one for each takes far longer."""
+    if layers[0].device != target.device:
+        target.copy_(torch.stack(layers))
+    else:
+        for row, layer in zip(target, layers, strict=True):
+            row.copy_(layer)
