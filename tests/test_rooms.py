@@ -74,6 +74,7 @@ LAB_FLOORS = {
     "paper": 4,
     "demo": 4,
     "inspection": 4,
+    "deployment": 4,
     "bench": 4,
     "commands": 5,
     "cli": 6,  # the program, which imports its commands

@@ -84,8 +84,11 @@ def head_of(target: Target, head: Head) -> tuple[Head, tuple[int, ...]]:
     return Head(head.pick, -1 if last else 1), tuple(logits.shape)
 
 
-def parse_input(text: str) -> tuple[tuple[int, ...], bool]:
+def parse_input(text: str, option: str = "input") -> tuple[tuple[int, ...], bool]:
     """Return the sides in ``3x224x224`` or ``tokens:128``, and whether they are of tokens.
+
+    Args:
+        option: the name that an error has for it.
 
     Example:
         >>> parse_input("3x32x32"), parse_input("tokens:128")
@@ -97,7 +100,7 @@ def parse_input(text: str) -> tuple[tuple[int, ...], bool]:
     except ValueError:
         sides = ()
     if not sides or min(sides) < 1:
-        raise ValueError(f"input: expected sides such as 3x224x224, or tokens:128; got {text!r}")
+        raise ValueError(f"{option}: expected sides such as 3x224x224, or tokens:128; got {text!r}")
     return sides, tokens
 
 

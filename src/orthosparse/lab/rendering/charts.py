@@ -178,7 +178,8 @@ def _hovered(series: Series, figure: Figure, canvas: Canvas) -> str:
     axes, height = canvas.axes[0], canvas.get_figheight() * 72
     shown = [(x, y, words) for x, y, words in _words(series, figure) if figure.top is None or y <= figure.top]
     circles = []
-    for x, y, words in shown[:: max(1, math.ceil(len(shown) / _HOVERED))]:
+    every = 1 if series.names else math.ceil(len(shown) / _HOVERED)
+    for x, y, words in shown[:: max(1, every)]:
         across, up = axes.transData.transform((x, y))
         place = f'cx="{across:.1f}" cy="{height - up:.1f}"'
         circles.append(f'<circle class="hover" {place} r="6"><title>{escape(words)}</title></circle>')
@@ -189,10 +190,11 @@ def _hovered(series: Series, figure: Figure, canvas: Canvas) -> str:
 def _words(series: Series, figure: Figure) -> Iterator[tuple[float, float, str]]:
     """Yield each point and what it says: the series, the names of the axes and the values."""
     spreads = series.deviations or [None] * len(series.xs)
-    for (x, y), spread in zip(_shown(series, figure), spreads, strict=False):
+    names = series.names or [""] * len(series.xs)
+    for (x, y), spread, name in zip(_shown(series, figure), spreads, names, strict=False):
         if y is None:
             continue
-        where = figure.names[round(x)].replace("\n", " ") if figure.names else f"{figure.x} {x:.4g}"
+        where = name or (figure.names[round(x)].replace("\n", " ") if figure.names else f"{figure.x} {x:.4g}")
         yield x, y, f"{series.label}: {where}, {figure.y} {y:.4g}" + (f" ± {spread:.2g}" if spread else "")
 
 

@@ -102,6 +102,7 @@ class Series:
         points: ``full`` or ``hollow`` for points that no curve joins.
         deviations: of the values, where they are means.
         bins: whether the curve is a histogram: a step from each x to the next, filled.
+        names: what the points are, to be read under the pointer instead of their place on the horizontal axis.
     """
 
     label: str
@@ -114,6 +115,7 @@ class Series:
     deviations: Sequence[float | None] = ()
     bins: bool = False
     width: float = 1.6
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
