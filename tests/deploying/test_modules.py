@@ -18,6 +18,13 @@ def test_modules_hold_the_entries_alone_and_say_so(generator):
     assert not any(parameter.requires_grad for parameter in module.parameters())
 
 
+def test_the_weight_is_that_of_the_layer(generator):
+    for layer in (nn.Linear(5, 3), nn.Conv2d(4, 6, 3, groups=2), nn.Conv1d(4, 4, 2, groups=4)):
+        layer.requires_grad_(False).weight.mul_(torch.rand(layer.weight.shape, generator=generator) < 0.5)
+        module = EntriesLinear(layer) if isinstance(layer, nn.Linear) else EntriesConv(layer)
+        assert torch.equal(module.weight, layer.weight)
+
+
 def test_copies_and_loaded_states_compute_the_same(generator):
     for layer, x in [(nn.Linear(5, 3), torch.ones(2, 5)), (nn.Conv2d(2, 3, 3), torch.ones(1, 2, 4, 4))]:
         layer.requires_grad_(False)

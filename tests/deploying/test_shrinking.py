@@ -61,6 +61,16 @@ def test_split_every_layer_loses_its_dead_rows_and_columns(kind, seed):
         assert module.weight.shape[1] <= max(1, int(live.any(0).sum())), name
 
 
+@settings(max_examples=30)
+@given(kind=st.sampled_from(["residual", "plain"]), seed=st.integers(0, 2**16))
+def test_unsplit_no_channels_are_selected_or_scattered(kind, seed):
+    generator = torch.Generator().manual_seed(seed)
+    graph, _ = shrunk(network(kind, generator), pictures(generator), split=False)
+    targets = {node.target for node in graph.graph.nodes}
+    assert not targets & {torch.index_select, torch.index_add}
+    assert not any("spread" in str(target) for target in targets)
+
+
 def test_without_dead_units_nothing_is_removed(generator):
     model, x = network("residual", generator, density=1.0, dead=0.0), pictures(generator)
     for split in (False, True):

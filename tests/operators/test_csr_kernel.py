@@ -82,3 +82,16 @@ def test_instructions_that_the_machine_lacks_are_refused():
     starts, columns, *_ = csr_tables(torch.tensor([0]), torch.tensor([0]), (1, 1))
     with pytest.raises(ValueError, match="instructions"):
         csr_kernel.product(torch.ones(1, 1), torch.ones(1, 1), None, starts, columns, instructions=len(SETS))
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_pictures_are_padded_and_sorted_by_remainders(dims, generator):
+    sides, step, padding = (5, 7, 4)[:dims], (2, 1, 3)[:dims], (1, 2, 0)[:dims]
+    rooms = [-(-(side + 2 * pad) // each) for side, pad, each in zip(sides, padding, step, strict=True)]
+    x = torch.randn(2, *sides, 3, generator=generator).movedim(-1, 1)  # channels last in memory
+    found = csr_kernel.arrange(x, step=step, padding=padding, rooms=rooms)
+    ends = [(pad, room * each - side - pad) for side, pad, each, room in zip(sides, padding, step, rooms, strict=True)]
+    padded = torch.nn.functional.pad(x, [end for pair in reversed(ends) for end in pair])
+    split = padded.reshape(2, 3, *(size for pair in zip(rooms, step, strict=True) for size in pair))
+    order = 1, *range(3, 3 + 2 * dims, 2), 0, *range(2, 2 + 2 * dims, 2)
+    assert torch.equal(found, split.permute(order))

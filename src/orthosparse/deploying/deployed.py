@@ -79,9 +79,9 @@ def deploy(
         networks = Networks(plain, arguments, limit)
         report("network", 0, 4)
         networks.add_channels_last()
-        removed = networks.add_shrunk()
+        networks.add_shrunk()
         report("network", 1, 4)
-        best = deepcopy(networks.by_name.get("shrunk dense", plain))
+        best = deepcopy(networks.base)
         rows = choose(best, arguments, limit, report)
         networks.add("deployed", best)
         if compile:
@@ -97,7 +97,7 @@ def deploy(
         rows=rows if chosen.startswith("deployed") else tuple(map(_dense, rows)),
         latency={name: times[name] for name in _ORDER if name in times},
         chosen=chosen,
-        removed=removed if chosen.startswith(("deployed", "shrunk")) else {},
+        removed=networks.removed.get(chosen.removesuffix(" compiled"), {}),
         live=sum(int(tensor.count_nonzero()) for tensor in _weights(deployed)),
         weights=sum(tensor.numel() for tensor in _weights(plain)),
         bytes={"given": _bytes(plain), "deployed": _bytes(deployed)},

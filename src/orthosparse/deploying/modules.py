@@ -11,6 +11,8 @@ from orthosparse.operators import Geometry, csr_convolution, csr_inference, star
 class Entries(nn.Module):
     """What both have in common: values ``[1, entries]``, and where they lie in compressed rows."""
 
+    groups = 1
+
     values: Tensor
     bias: Tensor | None
     row_starts: Tensor
@@ -25,6 +27,16 @@ class Entries(nn.Module):
         self.bias = None if bias is None else nn.Parameter(bias.clone(), requires_grad=False)
         self.register_buffer("row_starts", starts_of(rows, shape[0]).to(torch.int32))
         self.register_buffer("columns", columns.to(torch.int32))
+
+    @property
+    def weight(self) -> Tensor:
+        """The whole weight, zeros included: computed, and not to be assigned to."""
+        rows = torch.arange(self.shape[0], device=self.columns.device).repeat_interleave(self.row_starts.diff())
+        width = math.prod(self.shape[1:])
+        columns = self.columns - rows // (self.shape[0] // self.groups) * width
+        weight = self.values.new_zeros(self.shape[0], width)
+        weight[rows, columns] = self.values[0]
+        return weight.view(self.shape)
 
     @property
     def density(self) -> float:
@@ -65,7 +77,7 @@ class EntriesConv(Entries):
         columns = (group * weight.shape[1] + channels) * weight.shape[2] + taps
         super().__init__(rows, columns, weight[rows, channels, taps], layer.bias, tuple(layer.weight.shape))
         assert not isinstance(layer.padding, str)
-        self.inputs = layer.in_channels
+        self.inputs, self.groups = layer.in_channels, groups
         self.geometry = Geometry(layer.kernel_size, layer.stride, layer.padding, layer.dilation)
 
     def forward(self, x: Tensor) -> Tensor:

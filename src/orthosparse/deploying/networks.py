@@ -22,6 +22,8 @@ class Networks:
     Attributes:
         expected: what the given network returns.
         tolerance: how far outputs may be from that.
+        base: the network whose layers get forms of their own: the given one, or without batch norms and dead units.
+        removed: how many outputs the layers of some networks lost.
         notes: what was not done, and why.
     """
 
@@ -30,6 +32,8 @@ class Networks:
         self.expected = outputs_of(plain, arguments)
         self.device = self.expected[0].device
         self.by_name = {"eager": plain}
+        self.base = plain
+        self.removed: dict[str, dict[str, int]] = {}
         self.notes: list[str] = []
 
     def error(self, network: nn.Module) -> float:
@@ -62,30 +66,28 @@ class Networks:
         else:
             self.add(name, compiled)
 
-    def add_shrunk(self) -> dict[str, int]:
-        """Take up the network without batch norms and dead units; return how many outputs each layer lost."""
-        plain = self.by_name["eager"]
-        graph, reason = traced(deepcopy(plain), self.arguments, self.tolerance)
+    def add_shrunk(self) -> None:
+        """Take up the network without batch norms and dead units."""
+        graph, reason = traced(deepcopy(self.by_name["eager"]), self.arguments, self.tolerance)
         if graph is None:
             self.notes.append(f"batch norms and dead units are left: {reason}")
-            return {}
+            return
         fold_norms(graph)
         record_shapes(graph, self.arguments)
-        candidates, removed = {}, {}
+        forms = {}
         for split in (False, True):
             smaller = deepcopy(graph)
-            lost = shrink(smaller, split=split)
+            removed = shrink(smaller, split=split)
             if not self.add("shrunk dense", smaller):
                 continue
+            if not split:  # sparse layers skip dead channels at no cost, and need no copies of the others
+                self.base, self.removed["deployed"] = smaller, removed
             for memory_format in (torch.contiguous_format, torch.channels_last):
-                key = f"{split} {memory_format}"
-                candidates[key], removed[key] = in_format(smaller, memory_format), lost
-        times = seconds({key: self.call(each) for key, each in candidates.items()}, self.device, block=_BLOCK)
-        if not times:
-            return {}
-        best = min(times, key=times.__getitem__)
-        self.by_name["shrunk dense"] = candidates[best]
-        return removed[best]
+                forms[split, memory_format] = in_format(smaller, memory_format), removed
+        times = seconds({key: self.call(network) for key, (network, _) in forms.items()}, self.device, block=_BLOCK)
+        if times:
+            best = min(times, key=times.__getitem__)
+            self.by_name["shrunk dense"], self.removed["shrunk dense"] = forms[best]
 
     def times(self) -> dict[str, float]:
         """Return the seconds that each network takes on the example."""

@@ -1,5 +1,6 @@
 """Dead units removed from a graph: channels that nothing reads, and constant ones, which go into the next bias."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -16,8 +17,8 @@ def shrink(graph: fx.GraphModule, *, split: bool) -> dict[str, int]:
     """Remove dead units in place; return how many output units each layer lost.
 
     Args:
-        split: also remove channels that only some of the layers around a sum, or around a tensor that several layers
-            read, can do without. These then select and scatter channels, which takes time of its own.
+        split: also remove channels that only some of the layers around a sum, a product, or a tensor that several
+            layers read, can do without. These then select and scatter channels, which takes time of its own.
     """
     found = _Liveness(graph, rules_of(graph), split)
     found.trace()
@@ -50,7 +51,14 @@ class _Liveness:
         """Compute constants from the input on, then needs from the output back."""
         for node, rule in self.rules.items():
             self.constants[node] = rule.constants(self.inputs(rule))
-            self.need[node] = torch.zeros_like(self.constants[node].known)
+        least = {node: torch.zeros_like(found.known) for node, found in self.constants.items()}
+        self._trace_needs(least)
+        while not self.split and self._couple(least):
+            self._trace_needs(least)
+
+    def _trace_needs(self, least: Mapping[fx.Node, Tensor]) -> None:
+        """Compute which channels are needed, and those of `least` in any case."""
+        self.need = {node: channels.clone() for node, channels in least.items()}
         for node in reversed(self.graph.graph.nodes):
             if node not in self.rules:
                 for source in node.all_input_nodes:
@@ -59,13 +67,27 @@ class _Liveness:
                 continue
             rule = self.rules[node]
             need = rule.needed(self.need[node])
-            need = need if bool(need.any()) else rule.needed(_first(need))
-            self.need[node] = need
+            self.need[node] = need if bool(need.any()) else rule.needed(_first(need))
             for source, reads in zip(rule.inputs, self.reads(rule), strict=True):
                 if self._is_aligned(source, rule):
                     self.need[source] |= reads
                 elif source in self.rules:
                     self.need[source][:] = True
+
+    def _couple(self, least: dict[fx.Node, Tensor]) -> bool:
+        """Let nodes that are no layers compute all channels that are left of their inputs; return if any changes.
+
+        Layers read them as they are; so nothing has to be selected.
+        """
+        changed = False
+        for node, rule in self.rules.items():
+            if isinstance(rule, LayerRule):
+                continue
+            for source in rule.inputs:
+                there = rule.spread(self.present(source, rule))
+                changed |= bool((there & ~self.need[node]).any())
+                least[node] |= there
+        return changed
 
     def inputs(self, rule: Rule) -> list[Constants]:
         """What is known of the channels of each input."""

@@ -1,18 +1,19 @@
 """Times of calls that can be compared, because they are taken in turn."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter, thread_time
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 _ROUNDS = 7
+Key = TypeVar("Key", bound=Hashable)
 
 
 def seconds(
-    calls: Mapping[str, Callable[[], Any]], device: torch.device, *, block: float, rounds: int = _ROUNDS
-) -> dict[str, float]:
+    calls: Mapping[Key, Callable[[], Any]], device: torch.device, *, block: float, rounds: int = _ROUNDS
+) -> dict[Key, float]:
     """Return the seconds that each call takes, without gradients.
 
     In every round each call is repeated for about `block` seconds, one after the other, so that all of them meet the

@@ -57,6 +57,10 @@ class Rule:
         """Return which channels it computes when some are needed: these, and what cannot be separated from them."""
         return need
 
+    def spread(self, channels: Tensor) -> Tensor:
+        """Return which of its channels it computes from some of an input's."""
+        return channels
+
     def reads(self, need: Tensor, constants: Constants, inputs: Sequence[Constants]) -> tuple[Tensor, ...]:
         """Return which channels of each input it reads."""
         del constants
@@ -97,7 +101,11 @@ class FlattenRule(Rule):
 
     def needed(self, need: Tensor) -> Tensor:
         """Return all pixels of the channels that are needed."""
-        return need.view(-1, self.repeats).any(1).repeat_interleave(self.repeats)
+        return self.spread(need.view(-1, self.repeats).any(1))
+
+    def spread(self, channels: Tensor) -> Tensor:
+        """Return all pixels of some channels."""
+        return channels.repeat_interleave(self.repeats)
 
     def reads(self, need: Tensor, constants: Constants, inputs: Sequence[Constants]) -> tuple[Tensor, ...]:
         """Return the channels whose pixels are needed."""

@@ -40,11 +40,6 @@ class Geometry(NamedTuple):
             for side, taps, stride, padding, dilation in zip(picture, *self, strict=True)
         ]
 
-    def sides(self, picture: Sequence[int]) -> tuple[int, ...]:
-        """Return the sides of a padded picture, of the pixels of one remainder."""
-        each = zip(picture, self.padding, self.stride, strict=True)
-        return tuple(-(-(side + 2 * padding) // stride) for side, padding, stride in each)
-
 
 def has_convolutions() -> bool:
     """Whether the kernel was compiled when the package was built; there is no other way."""
@@ -82,6 +77,25 @@ def csr_convolution(
     return result
 
 
+class _Plan(NamedTuple):
+    """How pictures of one shape are convolved.
+
+    Attributes:
+        rooms: sides of a padded picture, of the pixels of one remainder.
+        table: where the window of each column of the matrix begins.
+        length: of a window.
+        outputs: sides of the results.
+        strides: where these lie in the product, in the order ``batch, channels, *outputs``.
+    """
+
+    batch: int
+    rooms: list[int]
+    table: Tensor
+    length: int
+    outputs: list[int]
+    strides: tuple[int, ...]
+
+
 def _convolution(
     x: Tensor, values: Tensor, bias: Tensor | None, row_starts: Tensor, columns: Tensor, *sides: Sequence[int]
 ) -> Tensor:
@@ -89,45 +103,36 @@ def _convolution(
     ones = (1,) * len(geometry.kernel)
     if geometry.kernel == ones and not any(geometry.padding):  # what the stride skips need not be sorted
         every: tuple[Any, ...] = (..., *(slice(None, None, step) for step in geometry.stride))
-        x = x[every]
-        geometry = geometry._replace(stride=ones)
-    outputs, padded = geometry.outputs(x.shape[2:]), geometry.sides(x.shape[2:])
-    picture, pitches = math.prod(padded), _pitches(padded)
-    table = _table(x.shape[1], len(x), padded, geometry)
-    last = (len(x) - 1) * picture + sum((side - 1) * pitch for side, pitch in zip(outputs, pitches, strict=True))
-    samples = _sorted(x, padded, geometry)
-    y = csr_kernel.window_product(samples, last + 1, values, bias, row_starts, columns, table)
-    return y.as_strided((len(x), len(y), *outputs), (picture, last + 1, *pitches)).contiguous()
-
-
-def _sorted(x: Tensor, padded: Sequence[int], geometry: Geometry) -> Tensor:
-    """Pictures as ``[channels, *remainders, batch, *padded]``: pixel i of remainder r is pixel ``stride * i + r``."""
-    x, stride = x.transpose(0, 1), geometry.stride
-    room = [side * step for side, step in zip(padded, stride, strict=True)]
-    if room != list(x.shape[2:]):
-        whole = x.new_zeros(*x.shape[:2], *room)
-        inside = [slice(pad, pad + side) for pad, side in zip(geometry.padding, x.shape[2:], strict=True)]
-        whole[(slice(None), slice(None), *inside)] = x
-        x = whole
-    if max(stride) > 1:
-        x = x.reshape(*x.shape[:2], *(each for pair in zip(padded, stride, strict=True) for each in pair))
-        places = range(2, x.dim())
-        x = x.permute(0, *places[1::2], 1, *places[::2])
-    return x.contiguous()
+        x, geometry = x[every], geometry._replace(stride=ones)
+    plan = _plan(tuple(x.shape), geometry)
+    if geometry.stride != ones or any(geometry.padding) or len(x) > 1 or not x.is_contiguous():
+        x = csr_kernel.arrange(x, step=geometry.stride, padding=geometry.padding, rooms=plan.rooms)
+    y = csr_kernel.window_product(x, plan.length, values, bias, row_starts, columns, plan.table)
+    y = y.as_strided((plan.batch, len(y), *plan.outputs), plan.strides)
+    if y.is_contiguous():
+        return y
+    zeros = (0,) * len(ones)
+    return csr_kernel.arrange(y.transpose(0, 1), step=ones, padding=zeros, rooms=plan.outputs).view(y.shape)
 
 
 @lru_cache(maxsize=1024)
-def _table(channels: int, batch: int, padded: tuple[int, ...], geometry: Geometry) -> Tensor:
-    """Where the window of each column begins."""
-    steps = math.prod(geometry.stride)
-    plane = batch * math.prod(padded)
-    table = steps * plane * torch.arange(channels, device="cpu")
-    sides = zip(geometry.kernel, geometry.stride, geometry.dilation, _pitches(padded), strict=True)
-    remainders = _pitches(geometry.stride)
-    for (taps, stride, dilation, pitch), remainder in zip(sides, remainders, strict=True):
-        at = dilation * torch.arange(taps, device="cpu")
+def _plan(shape: tuple[int, ...], geometry: Geometry) -> _Plan:
+    batch, channels, *picture = shape
+    each = zip(picture, geometry.padding, geometry.stride, strict=True)
+    rooms = [-(-(side + 2 * padding) // stride) for side, padding, stride in each]
+    outputs, pitches = geometry.outputs(picture), _pitches(rooms)
+    plane = batch * math.prod(rooms)
+    table = math.prod(geometry.stride) * plane * torch.arange(channels, device="cpu")
+    taps = zip(geometry.kernel, geometry.stride, geometry.dilation, pitches, _pitches(geometry.stride), strict=True)
+    for number, stride, dilation, pitch, remainder in taps:
+        at = dilation * torch.arange(number, device="cpu")
         table = table[..., None] + at // stride * pitch + at % stride * remainder * plane
-    return table.flatten().to(torch.int32)
+    last = (batch - 1) * math.prod(rooms) + sum(
+        (side - 1) * pitch for side, pitch in zip(outputs, pitches, strict=True)
+    )
+    return _Plan(
+        batch, rooms, table.flatten().to(torch.int32), last + 1, outputs, (math.prod(rooms), last + 1, *pitches)
+    )
 
 
 def _pitches(sides: Sequence[int]) -> list[int]:

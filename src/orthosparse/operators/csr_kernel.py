@@ -4,6 +4,7 @@ A matrix is ``values`` [1, entries], ``starts`` and ``others``, its compressed r
 do not depend on the number of threads.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -63,6 +64,22 @@ def window_product(
     bias = None if bias is None else bias.contiguous()
     _run(False, y, x, values.contiguous(), starts, others, None, bias, table, None)
     return y
+
+
+def arrange(x: Tensor, *, step: Sequence[int], padding: Sequence[int], rooms: Sequence[int]) -> Tensor:
+    """Return pictures padded with zeros and sorted by remainders of a step: ``[channels, *step, batch, *rooms]``.
+
+    Args:
+        x: ``[batch, channels, *sides]``, of three sides at most, with any strides.
+        rooms: ``ceil((side + 2 * padding) / step)`` or less: pixel i of remainder r is ``step * i + r - padding`` of x.
+    """
+    to = torch.empty(x.shape[1], *step, len(x), *rooms, dtype=x.dtype)
+    strides, missing = x.stride(), (0,) * (5 - x.dim())
+    ones = tuple(1 for _ in missing)
+    numbers = (*x.shape[:2], *ones, *x.shape[2:], *strides[:2], *missing, *strides[2:])
+    numbers += (*ones, *step, *missing, *padding, *ones, *rooms)
+    _kernel()[0].arrange(x.dtype == torch.float64, to.data_ptr(), x.data_ptr(), numbers)
+    return to
 
 
 def sampled(grad: Tensor, x: Tensor, starts: Tensor, others: Tensor, *, instructions: int | None = None) -> Tensor:

@@ -126,12 +126,34 @@ PyObject* py_run(PyObject*, PyObject* args) {
     return Py_NewRef(Py_None);
 }
 
+#include "kernel/pictures.hpp"
+
+PyObject* py_arrange(PyObject*, PyObject* args) {
+    int doubles;
+    unsigned long long to, x;
+    long long n[19];
+    if (!PyArg_ParseTuple(args, "pKK(LLLLLLLLLLLLLLLLLLL)", &doubles, &to, &x, n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6,
+                          n + 7, n + 8, n + 9, n + 10, n + 11, n + 12, n + 13, n + 14, n + 15, n + 16, n + 17, n + 18))
+        return nullptr;
+    const Pictures p{n[0], n[1], {n[2], n[3], n[4]}, {n[5], n[6], n[7], n[8], n[9]}, {n[10], n[11], n[12]},
+                     {n[13], n[14], n[15]}, {n[16], n[17], n[18]}};
+    Py_BEGIN_ALLOW_THREADS;
+    if (doubles)
+        arrange(reinterpret_cast<double*>(to), reinterpret_cast<const double*>(x), p);
+    else
+        arrange(reinterpret_cast<float*>(to), reinterpret_cast<const float*>(x), p);
+    Py_END_ALLOW_THREADS;
+    return Py_NewRef(Py_None);
+}
+
 PyObject* py_instruction_sets(PyObject*, PyObject*) { return PyLong_FromLongLong(instruction_sets()); }
 
 PyMethodDef METHODS[] = {
     {"run", py_run, METH_VARARGS,
      "run(doubles, sampled, y, x, values, starts, others, order, bias, table, rows, batch, threads, instructions): "
      "compute a product of the arrays at these addresses; 0 for no order, bias or table."},
+    {"arrange", py_arrange, METH_VARARGS,
+     "arrange(doubles, to, x, numbers): copy pictures into another order; the numbers are those of struct Pictures."},
     {"instruction_sets", py_instruction_sets, METH_NOARGS, "How many instruction sets run takes on this machine."},
     {nullptr, nullptr, 0, nullptr},
 };
