@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections import defaultdict
+from html import unescape
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 import typer
 
+from lab.chromium import CHROMIUM, FLAGS, WHY_NOT
 from orthosparse.lab.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -123,9 +125,30 @@ def test_the_accuracies_on_cifar_are_those_of_the_committed_rows():
                 runs[fields["scheme"], fields["dynamic"]].append(100 * row["metrics"]["test_accuracy"])
     assert [len(each) for each in runs.values()] == [3] * 6
     ours = {f"{mean(each):.2f} ({stdev(each):.2f})" for each in runs.values()}
-    for page in ("howto/scheme.md", "tutorials/rigl.md"):
+    for page in ("howto/scheme.md", "tutorials/rigl.md", "choosing.md"):
         shown = re.findall(r"\b(?:89|90)\.\d\d \(\d\.\d\d\)", (DOCS / page).read_text())
         assert sorted(shown) == sorted(ours), page
+
+
+CITED = {  # what the page on choosing cites, and where it stands
+    "evidence/claims.md": "11.35 95.72 95.94 97.43 10.00 37.29 51.35 59.01",
+    "evidence/schemes.md": "10.2 89.7 92.2 73.3 87.1 74.4 89.3 86.9",
+    "evidence/spectra.md": "2.1e-05 0.17 0.12 1e-05",
+    "evidence/structures.md": "91.3",
+    "evidence/depthwise_trained.md": "84.6 78.2",
+    "evidence/floors.md": "0.0004 0.0047",
+    "evidence/aligned.md": "20.56 94.30 2.3 2.9 4.7 4.9",
+    "when_does_sparsity_pay.md": "1.74 2.05 2.79 3.47 1.18 14.2 41.1 3.5 2.0 0.28 0.70 0.12 0.24",
+}
+
+
+@pytest.mark.parametrize(("source", "numbers"), CITED.items(), ids=CITED)
+def test_the_page_on_choosing_cites_what_was_measured(source, numbers):
+    page, measured = ((DOCS / name).read_text() for name in ("choosing.md", source))
+    for number in numbers.split():
+        alone = re.compile(rf"(?<![\d.]){re.escape(number)}(?![\d]|\.\d)")
+        assert alone.search(page), number
+        assert alone.search(measured), number
 
 
 def test_every_example_is_shown_on_a_page():
@@ -139,11 +162,14 @@ def test_every_language_of_a_block_is_one_that_is_tested():
     assert languages <= {"python", "text", "console"}
 
 
-def test_the_site_builds_without_a_warning_and_asks_nobody_for_anything(tmp_path):
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The site, and what the build said."""
     pytest.importorskip("mkdocs", reason="mkdocs is not installed")
     pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed")
+    folder = tmp_path_factory.mktemp("built") / "site"
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -151,7 +177,58 @@ def test_the_site_builds_without_a_warning_and_asks_nobody_for_anything(tmp_path
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr
-    for page in (tmp_path / "site").rglob("*.html"):
+    return folder, done.stderr
+
+
+def test_the_site_builds_without_a_warning_and_asks_nobody_for_anything(site):
+    folder, said = site
+    assert "WARNING" not in said
+    for page in folder.rglob("*.html"):
         loaded = re.findall(r'(?:src|<link[^>]* href)="(https?:[^"]+|//[^"]+)"', page.read_text())
         assert loaded == [], page
+
+
+def browsed(address, profile, *more):
+    """Return the page as a browser has it after a while; nothing but the disk can be reached."""
+    flags = ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={profile}", "--window-size=1400,1000", *more]
+    command = [CHROMIUM, *FLAGS, *flags, "--dump-dom", address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason=WHY_NOT)
+@pytest.mark.parametrize("page", ["index.html", "howto/scheme.html"])
+def test_the_search_works_from_the_disk(site, tmp_path, page):
+    shown = browsed(f"{(site[0] / page).as_uri()}?q=rewirer", tmp_path / "profile", "--virtual-time-budget=20000")
+    assert re.search(r"md-search-result__meta\">\s*[1-9]\d* matching documents", shown)
+    assert "tutorials/rigl.html" in shown[shown.index("md-search-result__list") :]
+
+
+WIDTHS = """<body><script>
+const pages = PAGES, told = {};
+const next = () => {
+  const page = pages.shift();
+  if (!page) { document.body.dataset.told = JSON.stringify(told); return; }
+  const frame = document.createElement("iframe");
+  frame.style = "width:400px;height:800px;border:0";
+  frame.onload = () => { told[page] = frame.contentDocument.documentElement.scrollWidth; frame.remove(); next(); };
+  frame.src = page;
+  document.body.append(frame);
+};
+next();
+</script></body>"""
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason=WHY_NOT)
+def test_no_page_is_wider_than_400_pixels(site, tmp_path):
+    folder, _ = site
+    pages = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.html") if path.name != "404.html")
+    (folder / "widths.html").write_text(WIDTHS.replace("PAGES", json.dumps(pages)))
+    own = ["--allow-file-access-from-files", "--virtual-time-budget=120000"]
+    shown = browsed((folder / "widths.html").as_uri(), tmp_path / "profile", *own)
+    (folder / "widths.html").unlink()
+    (told,) = re.findall(r'data-told="([^"]*)"', shown)
+    widths = json.loads(unescape(told))
+    assert set(widths) == set(pages)
+    assert {page: width for page, width in widths.items() if width > 400} == {}

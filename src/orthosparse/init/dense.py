@@ -46,7 +46,9 @@ def delta_orthogonal_(
     """Fill a convolution weight with a dense orthogonal matrix per group at one tap, and zeros elsewhere.
 
     Args:
-        groups, gain, transposed: as in `conv_orthogonal_`.
+        groups: of the convolution; the matrix of each is orthogonal by itself.
+        gain: multiplies the matrices.
+        transposed: the weight is that of a transposed convolution, stored as (in, out, ...).
         tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own.
         stride: of the convolution, like `padding` and `dilation`, as in `sparse_delta_orthogonal_`: the matrix lies on
             a window of taps, and the windows tile the picture.

@@ -122,7 +122,8 @@ def mean_field(activation: str | Activation, sigma_w: float, sigma_b: float = 0.
 
     Args:
         activation: as of `critical_point`.
-        sigma_w, sigma_b: standard deviations of weights (times the root of the fan-in) and biases.
+        sigma_w: standard deviation of the weights, times the root of the fan-in.
+        sigma_b: standard deviation of the biases.
 
     Raises:
         ValueError: the variance grows without bound.

@@ -18,7 +18,11 @@ class BlockLinear(Compact):
     in float64, they are batched products.
 
     Args:
-        in_features, out_features, bias, device, dtype: as of `torch.nn.Linear`.
+        in_features: as of `torch.nn.Linear`.
+        out_features: as of `torch.nn.Linear`.
+        bias: whether it has one.
+        device: where `values` and the bias lie.
+        dtype: of both.
         blocks: how many blocks are active.
         size: rows and columns of a block: 16, 32, 64 or 128.
 

@@ -20,7 +20,11 @@ class SparseLinear(Compact):
     float64; in float32 under autocast.
 
     Args:
-        in_features, out_features, bias, device, dtype: as of `torch.nn.Linear`.
+        in_features: as of `torch.nn.Linear`.
+        out_features: as of `torch.nn.Linear`.
+        bias: whether it has one.
+        device: where `values` and the bias lie.
+        dtype: of both.
         entries: how many weights are active.
 
     Raises:
