@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from orthosparse.lab.commands._options import Json, check_at_least, print_json, whole_numbers
+from orthosparse.lab.commands._options import Json, check_at_least, counted, print_json, whole_numbers
 
 RESUMES_WITH = ()
 _COMPAT = "paper-code: scores as the paper's released code computes them."
@@ -62,4 +62,4 @@ def spectra(
     if json:
         print_json({"file": str(out / "singular_values.jsonl"), "pictures": list(map(str, pictures)), "rows": rows})
     else:
-        typer.echo(f"{len(rows)} rows in {out / 'singular_values.jsonl'}; pictures beside them (.png, .svg)")
+        typer.echo(f"{counted(len(rows), 'row')} in {out / 'singular_values.jsonl'}; pictures beside them (.png, .svg)")

@@ -65,6 +65,7 @@ def random_tokens(
     seed = draw_seed(generator)
     tokens = torch.randint(vocabulary, (samples, *in_shape), generator=derive(seed, "tokens"))
     source = f"{samples} inputs of random tokens out of {vocabulary:,}, and random labels (no data set was given)"
+    source += "; singular values are those of the Jacobian from the embeddings on"
     return Inputs(tokens, _labels(classes, samples, sides, seed), source, embedding)
 
 

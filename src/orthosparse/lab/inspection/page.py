@@ -27,10 +27,15 @@ def page_of(title: str, lead: str, found: Sequence[Measured], advice: str, foot:
         Section(
             "Layer by layer",
             " ".join(f"{line}." for line in remarks(found)),
-            [by_layer(found, folded=f"{len(found[-1].orthogonality)} layers")],
+            [by_layer(found, folded=_layers(found[-1]))],
         ),
     ]
     return Page(title, lead, tiles, sections, foot)
+
+
+def _layers(found: Measured) -> str:
+    count = len(found.orthogonality)
+    return f"{count} layer{'' if count == 1 else 's'}"
 
 
 def _spectra(found: Sequence[Measured]) -> Figure:
