@@ -173,3 +173,16 @@ def test_progress_reaches_the_members_that_take_it():
 def test_modules_and_classes_are_no_members(family, wrong):
     with pytest.raises(ValueError, match=f"{family}: expected one of"):
         orthosparse.sparsify(model_of(), 0.3, **{family: wrong})
+
+
+@pytest.mark.parametrize("change", [lambda score: score.T, lambda score: score.long(), lambda score: None])
+def test_scores_are_checked_like_masks(change):
+    def scored(model, density, *, layers, batch, loss, generator):
+        scores = {name: layer.weight().abs() for name, layer in layers.items()}
+        return ScoredMasks({name: score > 1 for name, score in scores.items()}, scores | {"0": change(scores["0"])})
+
+    model = model_of()
+    before = state_of(model)
+    with pytest.raises(ValueError, match=r"'scored': .* floating-point scores of shape \(20, 12\) for '0'; got"):
+        orthosparse.prune(model, 0.3, distribution=scored)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

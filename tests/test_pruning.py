@@ -161,3 +161,41 @@ def test_bad_input_is_named_and_the_model_is_unchanged(wrong, error, message):
     with pytest.raises(error, match=message):
         orthosparse.prune(model, **{"density": 0.2, **wrong})
     assert_same(before, state_of(model))
+
+
+@pytest.mark.parametrize("first", ["prune", "sparsify"])
+def test_blocks_stay_whole_blocks_and_those_of_largest_mean_score_are_kept(first):
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 5))
+    before = None
+    if first == "sparsify":
+        orthosparse.sparsify(model, 0.6, structure="block:16", generator=torch.Generator().manual_seed(0))
+        before = orthosparse.masks_of(model)
+    else:
+        report = orthosparse.prune(model, 0.6, structure="block:16")
+        assert (report.structure, report.rows[1].note) == ("block:16", "entries: 16 does not divide its sides")
+    for density in (0.4, {"0": 0.1, "2": 0.2}):
+        old = orthosparse.masks_of(model)
+        dense = model[0].weight.detach().clone()
+        report = orthosparse.prune(model, density)
+        masks = orthosparse.masks_of(model)
+        grid = masks["0"].unflatten(0, (4, 16)).unflatten(2, (4, 16)).float().mean((1, 3))
+        assert bool(((grid == 0) | (grid == 1)).all())
+        assert all(bool((masks[name] <= old[name]).all()) for name in masks)
+        means = dense.abs().unflatten(0, (4, 16)).unflatten(2, (4, 16)).mean((1, 3))
+        left = old["0"][::16, ::16] & (grid == 0)
+        assert not left.any() or means[grid == 1].min() > means[left].max()
+    assert {row.layer: row.got for row in report.rows} == {"0": 2 * 256, "2": 64}
+    assert before is None or bool((masks["0"] <= before["0"]).all())
+
+
+def test_the_structure_of_a_model_that_has_masks_is_that_of_its_masks():
+    model = nn.Sequential(nn.Linear(32, 32))
+    orthosparse.prune(model, 0.5)
+    with pytest.raises(ValueError, match="structure: expected none for a model that has masks"):
+        orthosparse.prune(model, 0.3, structure="block:16")
+
+
+def test_half_precision_weights_are_pruned_further():
+    model = nn.Sequential(nn.Linear(32, 32)).half()
+    orthosparse.prune(model, 0.5, structure="block:16")
+    assert orthosparse.prune(model, 0.25).got == 256

@@ -18,7 +18,7 @@ def test_columns_are_as_wide_as_their_widest_cell():
 
 def test_numbers_stand_to_the_right_and_words_to_the_left():
     page = page_of(["layer", "got"], [["fc", "1,000"]])
-    sides = [cell.get("style").split(";")[0] for cell in (*page.iter("th"), *page.iter("td"))]
+    sides = [cell.get("style").split(";")[1] for cell in (*page.iter("th"), *page.iter("td"))]
     assert sides == ["text-align:left", "text-align:right"] * 2
     assert "tabular-nums" in page.findall(".//td")[1].get("style")
 

@@ -110,7 +110,7 @@ def _checked(masks: Any, layers: Mapping[str, Layer], who: str) -> Masks:
 
     Raises:
         TypeError: not a mapping of bool tensors.
-        ValueError: other layers, other shapes, or parts of units.
+        ValueError: other layers, other shapes, parts of units, or scores that are no numbers for each weight.
     """
     if not isinstance(masks, Mapping):
         raise TypeError(f"{who}: expected it to return masks by layer name; got {describe(masks)}")
@@ -119,7 +119,14 @@ def _checked(masks: Any, layers: Mapping[str, Layer], who: str) -> Masks:
     for name, layer in layers.items():
         _check_mask(masks[name], layer, who)
     placed = {name: masks[name].to(layer.parameter().device) for name, layer in layers.items()}
-    return ScoredMasks(placed, masks.scores) if isinstance(masks, ScoredMasks) else placed
+    if not isinstance(masks, ScoredMasks):
+        return placed
+    for name, layer in layers.items():
+        score = masks.scores.get(name)
+        if not isinstance(score, torch.Tensor) or not score.is_floating_point() or score.shape != layer.shape:
+            expected = f"floating-point scores of shape {tuple(layer.shape)} for {name!r}"
+            raise ValueError(f"{who}: expected it to return {expected}; got {describe(score)}")
+    return ScoredMasks(placed, masks.scores)
 
 
 def _check_mask(mask: Any, layer: Layer, who: str) -> None:

@@ -9,20 +9,21 @@ from torch import Tensor, nn
 
 from orthosparse import masking
 from orthosparse.checks import check_model, check_optimizer, check_parameter, check_weights
-from orthosparse.choices import DistributionName
+from orthosparse.choices import DistributionName, StructureName
 from orthosparse.counts import count_of
 from orthosparse.densities import check_densities, densities_by_layer
 from orthosparse.distributed import broadcast_masks, broadcast_seed
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, find_layers, left_dense, unwrapped
 from orthosparse.mappings import Density, Masks, ScoredMasks
-from orthosparse.masks import counts_of, density_of, top_k
+from orthosparse.masks import counts_of, density_of, top_units
 from orthosparse.members import label, member_of, route
 from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.report import Report, row_of
+from orthosparse.report import Report, Row, row_of, structure_note
 from orthosparse.selection import Selector
 from orthosparse.sharding import full_tensor
+from orthosparse.structures import ENTRIES, block_of, structure_of
 
 KEPT = "values kept"  # what stands for the scheme in the report
 
@@ -36,6 +37,7 @@ def prune(
     loss: Callable[..., Tensor] | None = None,
     include: Sequence[Selector] | Selector | None = None,
     exclude: Sequence[Selector] | Selector = (),
+    structure: StructureName | str = ENTRIES,
     rewind: Mapping[str, Tensor] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     generator: torch.Generator | None = None,
@@ -46,8 +48,8 @@ def prune(
     """Keep exactly ``density * weights`` of a model's weights, those of largest score, at the values that they have.
 
     A model that has masks already, from here or from `sparsify`, is pruned further: the new masks lie inside the old
-    ones, so that calls at falling densities, with training between them, prune step by step. Single weights are kept:
-    masks of blocks do not stay masks of whole blocks.
+    ones, so that calls at falling densities, with training between them, prune step by step; masks
+    of whole blocks stay such.
 
     Args:
         density: of all weights of the layers, whether they are active now or not; or of each layer, by names and globs
@@ -58,6 +60,8 @@ def prune(
         loss: ``(output, y) -> scalar``; cross-entropy by default.
         include: only these layers (see `find_layers`); of a model without masks.
         exclude: not these layers; of a model without masks.
+        structure: the units that are kept or not, of a model without masks: ``"entries"``, or ``"block:64"`` for the
+            blocks of 64 x 64 of largest mean score (see `find_layers`).
         rewind: a state dict of the model, as it was earlier: the weights that stay go back to the values in it, and so
             does everything else. Masks in it are not looked at.
         optimizer: one that has trained the model; it forgets what it holds of the weights that leave.
@@ -82,7 +86,7 @@ def prune(
     check_optimizer(optimizer)
     old = masking.masks_of(model)
     density = check_densities(density)
-    layers = _layers(model, old, density, include, exclude)
+    layers = _layers(model, old, density, include=include, exclude=exclude, structure=structure)
     old = {name: mask for name, mask in old.items() if name in layers}
     _check_falling(old, density)
     state = None if rewind is None else _plain_state(model, rewind)
@@ -99,32 +103,30 @@ def prune(
     if state is not None:
         masking.load_sparse(model, state)
     asked = counts_of(masks)
-    rows = [
-        row_of(layer, full_tensor(layer.weight()), masks[name], asked=asked[name], overlap=None, gain=1.0)
-        for name, layer in layers.items()
-    ]
+    rows = [_row(layer, masks[name], asked[name], structure) for name, layer in layers.items()]
     name, left = label(score, density, scored=True), left_dense(model, layers)
-    return Report(tuple(rows), sum(asked.values()), name, KEPT, 1.0, seed, left)
+    return Report(tuple(rows), sum(asked.values()), name, KEPT, 1.0, seed, left, structure)
+
+
+def _row(layer: Layer, mask: Tensor, asked: int, structure: str) -> Row:
+    note = structure_note(layer, structure)
+    return row_of(layer, full_tensor(layer.weight()), mask, asked=asked, overlap=None, gain=1.0, note=note)
 
 
 def _layers(
-    model: nn.Module,
-    old: Masks,
-    density: Density,
-    include: Sequence[Selector] | Selector | None,
-    exclude: Sequence[Selector] | Selector,
+    model: nn.Module, old: Masks, density: Density, *, include: Any, exclude: Any, structure: str
 ) -> dict[str, Layer]:
     """Return the layers to prune: those that have masks, or those that are selected, as far as they have a density."""
     if not old:
-        layers = find_layers(model, include=include, exclude=exclude)
-    elif include is None and not exclude:
+        layers = find_layers(model, include=include, exclude=exclude, structure=structure)
+    elif include is None and not exclude and structure == ENTRIES:
         modules = dict(model.named_modules())
         homes = [name if name in modules else name.rpartition(".")[0] for name in old]  # "": the model itself
         found = find_layers(model, include=None if "" in homes else homes)
         layers = {name: found[name] for name in old if name in found}
     else:
-        given = "include" if include is not None else "exclude"
-        raise ValueError(f"{given}: expected none for a model that has masks: they say which layers are pruned")
+        given = "include" if include is not None else "exclude" if exclude else "structure"
+        raise ValueError(f"{given}: expected none for a model that has masks: they say what is pruned")
     if not layers or layers.keys() < old.keys():
         lacking = ", ".join(old.keys() - layers.keys()) or "any"
         raise ValueError(f"model: expected layers to prune, named or found by find_layers; did not find {lacking}")
@@ -146,14 +148,19 @@ def _check_falling(old: Masks, density: Density) -> None:
 
 
 def _inside(chosen: ScoredMasks, old: Masks, density: Density) -> Masks:
-    """Return the masks of the largest scores among the weights that are active."""
-    new = {name: mask.clone() for name, mask in old.items()}
+    """Return the masks of the largest scores among the weights that are active, in the units of the old masks."""
+    blocks = {name: block_of(structure_of(mask)) for name, mask in old.items()}
+    masks = {name: old[name].to(score.device) for name, score in chosen.scores.items()}
+    scores = {
+        name: score.where(masks[name], torch.finfo(score.dtype).min / blocks[name] ** 2)  # whose mean is finite
+        for name, score in chosen.scores.items()
+    }
+    new: Masks = {}
     for names, share in _parts(old, density):
         count = count_of(share, sum(old[name].numel() for name in names))
-        kept = top_k({name: chosen.scores[name][old[name].to(chosen.scores[name].device)] for name in names}, count)
-        for name in names:
-            new[name][old[name]] = kept[name].to(new[name].device)
-    return new
+        own = {name: scores[name] for name in names}
+        new |= top_units(own, {name: blocks[name] for name in names}, count, within=masks)
+    return {name: new[name].to(mask.device) for name, mask in old.items()}
 
 
 def _parts(masks: Masks, density: Density) -> list[tuple[list[str], float]]:

@@ -44,8 +44,8 @@ def html_table(
 
     Example:
         >>> html_table(["note"], [["a<b"]], ["one"])  # doctest: +NORMALIZE_WHITESPACE
-        '<table><thead><tr><th style="text-align:left">note</th></tr></thead><tbody><tr><td
-        style="text-align:left">a&lt;b</td></tr></tbody></table><p>one</p>'
+        '<table><thead><tr><th style="padding:0.1em 0.6em;text-align:left">note</th></tr></thead><tbody><tr><td
+        style="padding:0.1em 0.6em;text-align:left">a&lt;b</td></tr></tbody></table><p>one</p>'
     """
     lines, sides = [*rows], ["left" if heading in WORDS else "right" for heading in headings]
     head = "".join(map(_cell, headings, sides, ["th"] * len(sides)))
@@ -61,7 +61,7 @@ def _cell(cell: Text, side: str, tag: str = "td") -> str:
     text, tone = (cell, "") if isinstance(cell, str) else cell
     figures = ";font-variant-numeric:tabular-nums" if side == "right" and tag == "td" else ""
     colour = f";color:{TONES[tone]}" if tone else ""
-    return f'<{tag} style="text-align:{side}{figures}{colour}">{escape(text)}</{tag}>'
+    return f'<{tag} style="padding:0.1em 0.6em;text-align:{side}{figures}{colour}">{escape(text)}</{tag}>'
 
 
 def _span(line: Text) -> str:
