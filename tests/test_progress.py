@@ -65,7 +65,7 @@ def test_true_writes_one_line_on_stderr_and_false_writes_nothing(work, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("\r")
-    assert err.endswith("(100%)\n")
+    assert err.rstrip().endswith("(100%)")
     assert err.count("\n") == 1
 
 

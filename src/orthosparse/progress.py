@@ -54,5 +54,6 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 def _write_line(what: str, done: int, total: int) -> None:
-    sys.stderr.write(f"\r{what} {done:,}/{total:,} ({done / total:.0%})" + "\n" * (done == total))
+    line = f"{what} {done:,}/{total:,} ({done / total:.0%})"
+    sys.stderr.write(f"\r{line:<40}" + "\n" * (done == total))  # wide enough for what a longer line left behind
     sys.stderr.flush()

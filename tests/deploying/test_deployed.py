@@ -181,3 +181,12 @@ def test_attention_that_reads_its_weights_itself_stays(generator):
     x = torch.randn(2, 3, 16, generator=generator)
     deployed, _ = deploy(model, x, compile=False)
     torch.testing.assert_close(deployed(x), model.eval()(x), rtol=1e-3, atol=1e-4)
+
+
+def test_progress_on_stderr_is_asked_for_and_anything_else_is_named(generator, capsys):
+    deploy(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), compile=False)
+    assert capsys.readouterr().err == ""
+    deploy(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), compile=False, progress=True)
+    assert "network 4/4 (100%)" in capsys.readouterr().err
+    with pytest.raises(TypeError, match="progress: expected True, False or a function"):
+        deploy(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), compile=False, progress="bar")

@@ -13,22 +13,20 @@ from orthosparse.deploying.layouts import keep_features_first
 from orthosparse.deploying.table import DeployedLayer
 from orthosparse.deploying.timing import seconds
 from orthosparse.masking.exchange import exchange
+from orthosparse.progress import Reporter
 
 _BLOCK = 0.005
 _MARGIN = 0.95  # a form replaces the one that would be taken without it if it takes at most this share of the time
 
 
-def choose(
-    model: nn.Module, arguments: Arguments, tolerance: float, progress: Callable[[str, int, int], None] | None
-) -> tuple[DeployedLayer, ...]:
+def choose(model: nn.Module, arguments: Arguments, tolerance: float, report: Reporter) -> tuple[DeployedLayer, ...]:
     """Exchange the layers of `model` for their fastest forms, in place; return a row a layer, in the order of calls."""
     layers = {name: module for name, module in model.named_modules() if name and type(module) in LAYERS}
     reached: list[_Choice] = []
 
     def measured(choice: _Choice) -> None:
         reached.append(choice)
-        if progress is not None:
-            progress("layers", len(reached), len(layers))
+        report("layers", len(reached), len(layers))
 
     choices = [_Choice(name, layer, tolerance, measured) for name, layer in layers.items()]
     for choice in choices:

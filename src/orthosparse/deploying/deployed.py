@@ -1,6 +1,6 @@
 """deploy: the fastest form of a trained sparse network for inference, measured, or left as it is."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -18,8 +18,8 @@ from orthosparse.deploying.networks import Networks
 from orthosparse.deploying.table import DeployedLayer, DeployTable
 from orthosparse.deploying.timing import on_threads
 from orthosparse.modules.compact_module import Compact
+from orthosparse.progress import Progress, reporter
 
-Progress = Callable[[str, int, int], None]
 _TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 _ORDER = ("eager", "channels-last", "compiled", "shrunk dense", "deployed", "deployed compiled")
 
@@ -32,7 +32,7 @@ def deploy(
     threads: int | None = None,
     tolerance: float | None = None,
     compile: bool = True,  # noqa: A002
-    progress: Progress | None = None,
+    progress: Progress = False,
 ) -> tuple[nn.Module, DeployTable]:
     """Return a network for inference that computes what `model` does in eval mode, as fast as this machine can.
 
@@ -50,7 +50,7 @@ def deploy(
         tolerance: how far outputs may be from those of `model`, as a fraction of the largest one; by default 1e-10 in
             float64, 1e-4 in float32, 1e-2 in float16 and 5e-2 in bfloat16. What differs more is refused.
         compile: whether to try ``torch.compile`` too, which takes a minute or more for a large network.
-        progress: is called with what is going on, how many parts of it are done, and out of how many.
+        progress: as in `orthosparse.sparsify`; counts layers, and forms of the whole network.
 
     Returns:
         the network, and a table of its layers: form, times, ratio to the dense form, and why not where not.
@@ -74,10 +74,9 @@ def deploy(
     where = _device(device)
     plain, arguments = inference_copy(model, where), arguments_of(example, where)
     limit = _tolerance(plain, tolerance)
-    report = progress or _ignore
+    report = reporter(progress)
     with on_threads(threads):
         networks = Networks(plain, arguments, limit)
-        report("network", 0, 4)
         networks.add_channels_last()
         networks.add_shrunk()
         report("network", 1, 4)
@@ -120,10 +119,6 @@ def _tolerance(model: nn.Module, tolerance: float | None) -> float:
         return check_number("tolerance", tolerance, least=0)
     types = {parameter.dtype for parameter in model.parameters()}
     return max((_TOLERANCES[dtype] for dtype in types if dtype in _TOLERANCES), default=0.0)
-
-
-def _ignore(what: str, done: int, parts: int) -> None:
-    del what, done, parts
 
 
 def _dense(row: DeployedLayer) -> DeployedLayer:

@@ -3,7 +3,6 @@
 import copy
 import io
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -41,7 +40,6 @@ def ship(
     example: Tensor,
     *,
     onnx: bool = False,
-    progress: Callable[[str, int, int], None] | None = None,
     **options: Any,
 ) -> Shipment:
     """Deploy a network and export it; nothing is written.
@@ -55,7 +53,7 @@ def ship(
     """
     for name in ("onnx", "onnxscript") if onnx else ():
         import_module(name)  # raises before minutes are spent
-    deployed, table = orthosparse.deploy(network, example, progress=progress, **options)
+    deployed, table = orthosparse.deploy(network, example, **options)
     files = {_PROGRAM: _program(deployed, example.to(options.get("device")))}
     if onnx:
         files[_ONNX] = _onnx(network, example)
