@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import orthosparse
-from orthosparse.report import Report, Row
+from orthosparse.report import Report
+from orthosparse.rows import Row
 from orthosparse.tables import TONES
 
 ROW = Row("fc", (8, 6), 48, 20, 20, None, 1e-7, 8, 0, 6, 0, "")

@@ -40,6 +40,7 @@ FLOORS = {
     "masking": 2,
     "floors": 2,
     "members": 2,
+    "rows": 2,
     "distributions": 3,
     "schemes": 3,
     "dynamic": 3,

@@ -31,7 +31,8 @@ from orthosparse.parametrized import leaf
 from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
-from orthosparse.report import Report, Row, row_of, structure_note
+from orthosparse.report import Report
+from orthosparse.rows import Row, row_of, structure_note
 from orthosparse.schemes import SCHEME_FLOORS, SCHEMES
 from orthosparse.selection import Selector
 from orthosparse.sharding import full_tensor

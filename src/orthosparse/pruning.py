@@ -20,7 +20,8 @@ from orthosparse.masks import counts_of, density_of, top_units
 from orthosparse.members import label, member_of, route
 from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.report import Report, Row, row_of, structure_note
+from orthosparse.report import Report
+from orthosparse.rows import Row, row_of, structure_note
 from orthosparse.selection import Selector
 from orthosparse.sharding import full_tensor
 from orthosparse.structures import ENTRIES, block_of, structure_of
