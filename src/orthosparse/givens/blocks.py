@@ -5,7 +5,7 @@ Haar-random orthogonal matrix of twice their side.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,10 +13,12 @@ from torch import Tensor
 
 from orthosparse.checks import check_at_least, check_count, check_dtype
 from orthosparse.choices import StartName, StopName
-from orthosparse.givens.block_plan import BlockPlan, plan_blocks
 from orthosparse.givens.task import make_task
 from orthosparse.haar import haar, one_thread
 from orthosparse.randomness import derive, draw_seed
+
+if TYPE_CHECKING:
+    from orthosparse.givens.block_plan import BlockPlan
 
 _TOGETHER = 64  # rotations that are drawn at once; another number would give other matrices
 
@@ -56,6 +58,8 @@ def sample_blocks(
     total = check_count(count, sides, floor=task.height, ceiling=sides[0] * sides[1])
     check_dtype(dtype)
     seed = draw_seed(generator)
+    from orthosparse.givens.block_plan import plan_blocks  # entries do without
+
     made = plan_blocks(task, total, seed)
     blocks = _rotated(made, side, seed)
     values = torch.from_numpy(np.zeros(shape, dtype=np.float32 if dtype != torch.float64 else np.float64))
@@ -69,7 +73,7 @@ def sample_blocks(
     return values.to(dtype), mask
 
 
-def _rotated(made: BlockPlan, side: int, seed: int) -> Tensor:
+def _rotated(made: "BlockPlan", side: int, seed: int) -> Tensor:
     """Return the active blocks [number, side, side], column by column of the short-by-long grid."""
     slots = np.cumsum(made.active).reshape(made.active.shape) - 1  # of a block that will be active
     filled = np.zeros_like(made.active)  # the blocks that are active by now

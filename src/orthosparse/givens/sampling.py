@@ -10,7 +10,7 @@ from torch import Tensor
 
 from orthosparse.checks import check_at_least, check_count, check_dtype, describe
 from orthosparse.choices import BackendName, StartName, StopName
-from orthosparse.givens import kernel_backend, plan, python_backend
+from orthosparse.givens import kernel_backend
 from orthosparse.givens.task import ROTATIONS, Task, make_task
 from orthosparse.randomness import draw_seed
 from orthosparse.registry import lookup
@@ -198,6 +198,8 @@ def counts_after(
     """
     task = _of_rotations(shape, law)
     check_at_least(rotations, 0, "rotations")
+    from orthosparse.givens import plan  # the kernel does without
+
     return torch.tensor(plan.counts_after(task, rotations, draw_seed(generator)), device="cpu")
 
 
@@ -221,6 +223,8 @@ def partial(
     """
     task = make_task(shape, start=start)
     dtype, count = check_dtype(dtype), check_count(count, shape, floor=0, ceiling=task.height)
+    from orthosparse.givens import plan  # the kernel does without
+
     rows, cols, signs = plan.scattered_start(task, draw_seed(generator))
     values = torch.zeros(task.height, task.width, dtype=dtype, device="cpu")
     values[rows[:count], cols[:count]] = torch.tensor(signs[:count], dtype=dtype, device="cpu")
@@ -269,11 +273,14 @@ def _of_rotations(shape: tuple[int, int], law: Law) -> Task:
 
 
 def _backend(name: str) -> ModuleType:
-    kernel = kernel_backend if kernel_backend.available() else None
-    found = lookup({"auto": kernel or python_backend, "kernel": kernel, "python": python_backend}, name, "backend")
-    if found is None:
+    kernel = kernel_backend.available()
+    if lookup({"auto": not kernel, "kernel": False, "python": True}, name, "backend"):
+        from orthosparse.givens import python_backend  # only where it is used
+
+        return python_backend
+    if not kernel:
         raise ValueError(
             "backend: the compiled kernel is not built; install a C++ compiler and reinstall orthosparse from source "
             '("pip install --no-binary orthosparse --force-reinstall orthosparse"), or take "python" or "auto"'
         )
-    return found
+    return kernel_backend

@@ -5,7 +5,7 @@ import pytest
 import sweep_toys
 from rich.console import Console
 
-from orthosparse.lab import paced
+from orthosparse.lab import throttle
 from orthosparse.lab.sweep.display import Display
 from orthosparse.lab.sweep.engines import ENGINES
 from orthosparse.lab.sweep.runner import run
@@ -34,7 +34,7 @@ def test_a_sweep_in_a_log_is_a_line_for_each_pair_and_each_error_once(store, toy
 
 def test_in_a_log_what_runs_long_says_how_far_it_is(store, toys, monkeypatch):
     clock = itertools.count(0, 61)
-    monkeypatch.setattr(paced, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(throttle, "monotonic", lambda: float(next(clock)))
     text = io.StringIO()
     with Display(Console(file=text, width=200)) as display:
         sweep([toys.pair("a", seconds=1.2)], store, display=display)

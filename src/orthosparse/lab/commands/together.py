@@ -136,14 +136,14 @@ def _shown(*, quiet: bool) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from orthosparse.lab.paced import Paced
+    from orthosparse.lab.throttle import Throttle
 
     console = Console(stderr=True)
     if quiet:
         yield None
         return
     if not console.is_terminal:
-        yield partial(Paced(partial(typer.echo, err=True)), "together")
+        yield partial(Throttle(partial(typer.echo, err=True)), "together")
         return
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import torch
 
-from orthosparse.lab.data._files import stream
 from orthosparse.lab.data._gather import Plan, draw_plan, gather
 from orthosparse.lab.data._splits import Augmentation, Files, Split
 
@@ -114,6 +113,8 @@ class Loader:
         steps = [range(step * self.batch, step * self.batch + self.count(step)) for step in range(start, len(self))]
         order = self._drawn(epoch).moves[:, 0]
         places = [[(position, int(order[position])) for position in step[self.rank :: self.world]] for step in steps]
+        from orthosparse.lab.data._files import stream  # for images in files alone
+
         decoded = stream(
             files,
             places,

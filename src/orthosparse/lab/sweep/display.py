@@ -6,8 +6,8 @@ In a log a line a minute says how far what is running has come.
 from collections.abc import Sequence
 from typing import Any
 
-from orthosparse.lab.paced import Paced
 from orthosparse.lab.sweep.pairs import Outcome, Task
+from orthosparse.lab.throttle import Throttle
 
 
 class Display:
@@ -30,7 +30,7 @@ class Display:
         self._bars: dict[Task, Any] = {}
         self._live: Any = None
         self._errors: set[str | None] = set()
-        self._minutes = Paced(self._print)
+        self._minutes = Throttle(self._print)
 
     def __enter__(self) -> "Display":
         from rich.console import Group

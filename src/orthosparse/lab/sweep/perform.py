@@ -11,8 +11,8 @@ from typing import Any
 
 from orthosparse.lab.experiments import Progress
 from orthosparse.lab.experiments.training import Training, run_together
+from orthosparse.lab.log_capture import captured_warnings
 from orthosparse.lab.sweep.pairs import Outcome, Pair, Row, Task
-from orthosparse.lab.warned import warned
 
 Perform = Callable[[Task, Progress | None], list[Row | Exception]]
 
@@ -68,7 +68,7 @@ def perform_pair(
     own: dict[str, Any] = {"compiled": True} if compiled and isinstance(experiment, Training) else {}
     device = device if experiment.accelerated else "cpu"
     source, begin = origin(device), perf_counter()
-    with warned() as messages:
+    with captured_warnings() as messages:
         metrics = experiment.run(pair.seed, root=root, out=out, device=device, progress=progress, **own, **options)
     return _row(pair, {**metrics, **own}, messages, source, perf_counter() - begin)
 

@@ -184,10 +184,10 @@ class _Sweep:
 @contextmanager
 def _heartbeats(store: Store, owner: Owner, expiry: float) -> Iterator[None]:
     """Keep the claims of `owner` alive inside the block, and give up those that are left afterwards."""
-    ended = threading.Event()
+    stopped = threading.Event()
 
     def beat() -> None:
-        while not ended.wait(expiry / 6):
+        while not stopped.wait(expiry / 6):
             try:
                 store.heartbeat(owner)
             except sqlite3.OperationalError as error:  # a full disk, a long lock: the next one may get through
@@ -198,6 +198,6 @@ def _heartbeats(store: Store, owner: Owner, expiry: float) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
+        stopped.set()
         thread.join()
         store.release(owner)

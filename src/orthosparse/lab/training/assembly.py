@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import orthosparse
-from orthosparse import Rewirer, load_sparse
+from orthosparse import load_sparse
 from orthosparse.lab.data import Dataset, Loader, Split, load
 from orthosparse.lab.models import build, dense_init
 from orthosparse.lab.paper_options import resolved
@@ -153,13 +153,13 @@ def _sparsify(
     )
 
 
-def _rewirer(run: Run, single: Single, steps: int, rng: Generators) -> Rewirer | None:
+def _rewirer(run: Run, single: Single, steps: int, rng: Generators) -> "orthosparse.Rewirer | None":
     if run.dynamic is None:
         return None
     method = dict(DYNAMICS[run.dynamic])
     if run.until is not None:
         method["until"] = run.until
-    return Rewirer(
+    return orthosparse.Rewirer(
         single.network,
         single.optimizer,
         every=run.every,

@@ -183,13 +183,13 @@ def _metrics(state: State, before: float) -> list[Metrics]:
     for place, (figures, density) in enumerate(zip(tested, state.networks.densities(), strict=True)):
         history = state.histories[place]
         times = {"epochs": len(history), "train_seconds": state.seconds, "resumed_seconds": before}
-        ended: Metrics
+        outcome: Metrics
         if place in state.errors:
-            ended = {"diverged": True, "diverged_epoch": state.errors[place].epoch + 1}
+            outcome = {"diverged": True, "diverged_epoch": state.errors[place].epoch + 1}
         else:
             sizes = {"density": density, "parameters": state.networks.parameters}
-            ended = {"diverged": False, **{f"test_{name}": value for name, value in figures.items()}, **sizes}
-        found.append({**ended, **times, "curves": _curves(history)})
+            outcome = {"diverged": False, **{f"test_{name}": value for name, value in figures.items()}, **sizes}
+        found.append({**outcome, **times, "curves": _curves(history)})
     return found
 
 

@@ -131,7 +131,7 @@ def _restore(state: State, tree: dict[str, Any]) -> None:
     state.networks.load_state_dict(tree)
     state.epoch, state.step, state.seconds = tree["epoch"], tree["step"], tree["seconds"]
     state.histories = [list(history) for history in tree["histories"]]
-    state.errors = {place: NonFiniteError(**told) for place, told in tree["errors"].items()}
+    state.errors = {place: NonFiniteError(**saved) for place, saved in tree["errors"].items()}
     for name in ("values", "alive", "stopped"):
         getattr(state.records, name).copy_(tree[name])
     state.records.clock.fill_(state.steps_done)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from orthosparse import Rewirer, masks_of
+from orthosparse import masks_of
 from orthosparse.lab.training.optimizers import is_fused, make_optimizer
 from orthosparse.lab.training.recipe import Recipe
 from orthosparse.lab.training.trees import copied
@@ -16,6 +16,7 @@ from orthosparse.masking.deferred import DeferredMasks
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+    from orthosparse import Rewirer
     from orthosparse.lab.training.state import State
 
 

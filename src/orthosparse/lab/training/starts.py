@@ -16,11 +16,11 @@ from torch import Tensor
 
 from orthosparse.lab.data import Dataset
 from orthosparse.lab.data import load as load_data
+from orthosparse.lab.log_capture import captured_warnings
 from orthosparse.lab.training.assembly import started
 from orthosparse.lab.training.checkpoint import load, save, tidy
 from orthosparse.lab.training.run import Run
 from orthosparse.lab.training.saving import check_same
-from orthosparse.lab.warned import warned
 
 _log = logging.getLogger(__name__)
 # Processes that use the GPU at once: more of them would wait for each other there.
@@ -79,7 +79,7 @@ def start_of(
 
 
 def _made(run: Run, seed: int, data: Dataset, device: torch.device, descent: torch.device) -> Start:
-    with warned() as messages:
+    with captured_warnings() as messages:
         try:
             network = started(run, seed, data, device, descent=descent)
         except torch.OutOfMemoryError:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from orthosparse.lab.training.networks import Networks
 from orthosparse.lab.training.objective import Objective, objective
 from orthosparse.lab.training.recipe import Recipe, learning_rate
 from orthosparse.lab.training.records import Records
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+    from orthosparse.lab.training.networks import Networks
 
 
 class NonFiniteError(ArithmeticError):
@@ -45,7 +46,7 @@ class State:
 
     fabric: "Fabric"
     recipe: Recipe
-    networks: Networks
+    networks: "Networks"
     loader: Any
     test: Any
     classes: int

@@ -1,9 +1,10 @@
 """Takes one step after another, out of a captured CUDA graph where it can."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from orthosparse.lab.training.graph import Graphed
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.step import seed_step, take_step, targets
 
@@ -21,7 +22,7 @@ class Stepper:
             device, optimizer = state.fabric.device, state.recipe.optimizer
             raise ValueError(f"graph: expected a single GPU and sgd or adamw; got {device}, {optimizer}")
         self.state = state
-        self._graphed = Graphed(self._captured) if (possible if graph is None else graph) else None
+        self._graphed = self._capturing() if (possible if graph is None else graph) else None
         self._images = self._labels = torch.empty(0)
 
     def __call__(self, images: Tensor, labels: Tensor) -> None:
@@ -38,6 +39,11 @@ class Stepper:
             self._graphed()
         networks.after_step(moving, images, labels, state.records.alive)
         state.step += 1
+
+    def _capturing(self) -> Callable[[], None]:
+        from orthosparse.lab.training.graph import Graphed  # for a GPU alone
+
+        return Graphed(self._captured)
 
     def _captured(self) -> None:
         take_step(self.state, self._images, self._labels, self.state.loader.batch)

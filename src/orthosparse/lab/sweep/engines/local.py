@@ -15,7 +15,7 @@ from orthosparse.lab.sweep.pairs import Outcome, Task
 from orthosparse.lab.sweep.perform import Perform, attempt
 
 Report = Callable[[Task, float, str], None]
-Ended = list[tuple[Task, list[Outcome]]]
+Finished = list[tuple[Task, list[Outcome]]]
 RETRIES = 2
 _PATIENCE = 20.0  # seconds in which a process that is told to end may save what it has
 # A fresh interpreter, not a copy of this one: CUDA and threads do not survive a fork.
@@ -64,7 +64,7 @@ class _Here:
     def start(self, task: Task) -> None:
         self._tasks.append(task)
 
-    def wait(self) -> Ended:
+    def wait(self) -> Finished:
         task = self._tasks.pop()
         return [(task, attempt(self._perform, task, partial(self._report, task)))]
 
@@ -102,26 +102,26 @@ class _Processes:
         connection.send(task)
         self._busy[connection] = process, task
 
-    def wait(self) -> Ended:
+    def wait(self) -> Finished:
         """Wait until a process has something to say, and pass on how far its task is or return what came of it."""
-        ended: Ended = []
+        finished: Finished = []
         for ready in wait(list(self._busy)):
             assert isinstance(ready, Connection)
             process, task = self._busy[ready]
             try:
                 message = ready.recv()
             except (EOFError, ConnectionError):
-                ended += self._died(ready)
+                finished += self._died(ready)
                 continue
             if isinstance(message, list):
                 del self._busy[ready]
                 self._idle.append((ready, process))
-                ended.append((task, message))
+                finished.append((task, message))
             else:
                 self._report(task, *message)
-        return ended
+        return finished
 
-    def _died(self, connection: Connection) -> Ended:
+    def _died(self, connection: Connection) -> Finished:
         """Start the task of a dead process again, or give it up."""
         process, task = self._busy.pop(connection)
         connection.close()

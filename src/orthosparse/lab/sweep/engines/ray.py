@@ -6,7 +6,7 @@ from typing import Any
 
 from orthosparse.lab.signals import Interrupt, raise_interrupt
 from orthosparse.lab.sweep.engines._cluster import connected
-from orthosparse.lab.sweep.engines.local import RETRIES, Ended, Report
+from orthosparse.lab.sweep.engines.local import RETRIES, Finished, Report
 from orthosparse.lab.sweep.pairs import Outcome, Task
 from orthosparse.lab.sweep.perform import Perform, attempt
 
@@ -75,7 +75,7 @@ class _Cluster:
         reference = remote.remote(self._perform, task, self._started, self._board)
         self._tasks[reference] = self._started, task
 
-    def wait(self) -> Ended:
+    def wait(self) -> Finished:
         """Pass on how far the tasks are, and return what has come in after waiting a moment for it."""
         self._look()
         references, _ = self._ray.wait(list(self._tasks), timeout=_LOOK)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from orthosparse.lab.data import Dataset, load
 from orthosparse.lab.data.stacked import StackedLoader
 from orthosparse.lab.models import build
-from orthosparse.lab.models.resnet import ResNet
 from orthosparse.lab.models.stages import Pool, as_rows, stages_of
 from orthosparse.lab.seeds import generators
 from orthosparse.lab.training.assembly import evaluated, shuffled
@@ -22,8 +21,6 @@ from orthosparse.lab.training.progress import Report
 from orthosparse.lab.training.run import Run
 from orthosparse.lab.training.stacked.chain import Chain, Link, NormedLayer, Pooling
 from orthosparse.lab.training.stacked.fused import run_of
-from orthosparse.lab.training.stacked.fused_maps import maps_of, norms_of
-from orthosparse.lab.training.stacked.residual import Residual, layout_of
 from orthosparse.lab.training.stacked.slab import NormSlab, Slab
 from orthosparse.lab.training.stacked.stack import Network, Stack
 from orthosparse.lab.training.starts import Start, make_starts, start_of
@@ -31,6 +28,10 @@ from orthosparse.lab.training.state import State
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+    from orthosparse.lab.models.resnet import ResNet
+    from orthosparse.lab.training.stacked.maps import Maps
+    from orthosparse.lab.training.stacked.residual import Residual
 
 Pairs = Sequence[tuple[Run, int]]
 _log = logging.getLogger(__name__)
@@ -127,21 +128,25 @@ def network_of(
         generator=torch.Generator().manual_seed(0),  # only its shape is read
         **run.model_options,
     )
-    if isinstance(single, ResNet):
-        return (*residual_of(single, data.in_shape, networks, dtypes, device, fused), channels_last_rows)
+    if not isinstance(single, nn.Sequential):
+        residual: Any = single
+        return (*residual_of(residual, data.in_shape, networks, dtypes, device, fused), channels_last_rows)
     stages = stages_of(single, data.in_shape)
     return (*chain_of(stages, networks, dtypes, device, fused), partial(as_rows, stages=stages))
 
 
 def residual_of(
-    single: ResNet,
+    single: "ResNet",
     in_shape: tuple[int, int, int],
     networks: int,
     dtypes: tuple[torch.dtype, torch.dtype],
     device: torch.device,
     fused: bool | None = None,
-) -> tuple[Residual, list[Slab]]:
+) -> "tuple[Residual, list[Slab]]":
     """Return stacked residual networks of zeros, and their slabs."""
+    from orthosparse.lab.training.stacked.fused_maps import maps_of
+    from orthosparse.lab.training.stacked.residual import Residual, layout_of
+
     keep, compute = dtypes
     layout = layout_of(single, in_shape)
     normed = [NormSlab(stage, norms, networks, keep, device) for stage, norms in layout.stages]
@@ -159,8 +164,7 @@ def chain_of(
 ) -> tuple[Chain, list[Slab]]:
     """Return stacked sequential networks of zeros, and their slabs."""
     keep, compute = dtypes
-    normed = [stage.outputs for stage in stages if not isinstance(stage, Pool) and stage.norms is not None]
-    maps = norms_of(normed, compute, device, fused)
+    maps = _norms_of(stages, compute, device, fused)
     links: list[Link] = []
     slabs: list[Slab] = []
     for stage in stages:
@@ -172,8 +176,19 @@ def chain_of(
         else:
             slab = NormSlab(stage, stage.norms, networks, keep, device, bias=True)
             slabs.append(slab)
+            assert maps is not None, "there are normalisations"
             links.append(NormedLayer(slab, compute, maps))
     return Chain(links), slabs
+
+
+def _norms_of(stages: Sequence[Any], compute: torch.dtype, device: torch.device, fused: bool | None) -> "Maps | None":
+    """Return the operations of the normalisations that there are; None without any."""
+    normed = [stage.outputs for stage in stages if not isinstance(stage, Pool) and stage.norms is not None]
+    if not normed:
+        return None
+    from orthosparse.lab.training.stacked.fused_maps import norms_of
+
+    return norms_of(normed, compute, device, fused)
 
 
 def channels_last_rows(images: Tensor) -> Tensor:

@@ -149,13 +149,13 @@ class Stack:
         for slab, leaf, decay, ours, active in self._updates:
             value, gradient, momentum = (each.flatten(2) for each in (leaf.value, leaf.gradient, leaf.momentum))
             rule = decay, self.recipe.momentum, self.recipe.nesterov
-            told = dead.view(1, -1, 1), rates.view(1, -1, 1), rule
+            broadcast = dead.view(1, -1, 1), rates.view(1, -1, 1), rule
             if ours:
                 # A run has this copy from its first step on.
                 copy = slab.rounded if leaf is slab.weight else None
-                launches.sgd_step(value, gradient, momentum, *told, active=active, copy=copy)
+                launches.sgd_step(value, gradient, momentum, *broadcast, active=active, copy=copy)
             else:
-                sgd_step(value, gradient, momentum, *told)
+                sgd_step(value, gradient, momentum, *broadcast)
         for slab in self.slabs:
             slab.update_statistics(alive)
 

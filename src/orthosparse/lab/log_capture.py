@@ -1,4 +1,4 @@
-"""What the library warns of, collected instead of shown."""
+"""Warnings of the library, collected instead of shown."""
 
 import logging
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def warned() -> Iterator[list[str]]:
+def captured_warnings() -> Iterator[list[str]]:
     """Collect what the library warns of inside the block, in order.
 
     Example:
-        >>> with warned() as messages:
+        >>> with captured_warnings() as messages:
         ...     logging.getLogger("orthosparse.sparsify").warning("raised: %s", "fc1")
         >>> messages
         ['raised: fc1']

@@ -1,10 +1,10 @@
-from orthosparse.lab import paced
+from orthosparse.lab import throttle
 
 
 def test_a_log_gets_a_line_a_minute_and_the_first_after_one(monkeypatch):
     now, told = [0.0], []
-    monkeypatch.setattr(paced, "monotonic", lambda: now[0])
-    tell = paced.Paced(told.append)
+    monkeypatch.setattr(throttle, "monotonic", lambda: now[0])
+    tell = throttle.Throttle(told.append)
     for second in range(0, 200, 7):
         now[0] = float(second)
         tell("network", second / 200, f"step {second}")
@@ -13,5 +13,5 @@ def test_a_log_gets_a_line_a_minute_and_the_first_after_one(monkeypatch):
 
 def test_nothing_is_added_where_there_are_no_words():
     told = []
-    paced.Paced(told.append, seconds=0)("network", 1.0, "")
+    throttle.Throttle(told.append, seconds=0)("network", 1.0, "")
     assert told == ["network: 100 %"]
