@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from operators.blocks import draw
@@ -51,3 +52,16 @@ def test_a_backward_pass_can_be_watched_alone(kind, generator):
     with Seen() as seen:
         y.sum().backward()
     assert seen.names == [f"{kind}_weight_grad"]
+
+
+@pytest.mark.parametrize("kind", ["block", "csr"])
+def test_without_gradients_the_result_is_the_same_and_forward_mode_drops_no_tangent(kind, generator):
+    product, values = products(generator)[kind]
+    x = torch.randn(4, 48, generator=generator, dtype=torch.float64)
+    expected = product(x, values)
+    with torch.inference_mode():
+        assert torch.equal(product(x, values), expected)
+    with torch.no_grad(), forward_ad.dual_level():
+        assert torch.equal(product(x, values), expected)
+        with pytest.raises(NotImplementedError, match="jvp"):
+            product(forward_ad.make_dual(x, x), values)

@@ -51,7 +51,7 @@ def linear(kind: Kind, x: Tensor, values: Tensor, bias: Tensor | None, *index: A
     """
     if type(x) not in _PLAIN or torch.compiler.is_compiling() or _is_watched():
         return kind.operator("linear")(x, values, bias, *index)  # type: ignore[no-any-return]
-    if not torch.is_grad_enabled():
+    if torch.is_inference_mode_enabled():  # no gradients in either direction; no_grad() keeps those of forward mode
         return kind.linear(x, values, bias, *index)
     return _Direct.apply(kind, x, values, bias, *index)  # type: ignore[no-any-return,no-untyped-call]
 
