@@ -91,7 +91,7 @@ def measure(name: str, density: float, batch: int) -> dict[str, Any]:
         "chosen": table.chosen,
         "milliseconds": {form: 1e3 * seconds for form, seconds in table.latency.items()},
         "onnxruntime_milliseconds": onnxruntime_milliseconds(model, x),
-        "nonzero": table_nonzero(model) / active,
+        "nonzero": nonzero_entries(model) / active,
         "error": table.error,
         "bytes": dict(table.bytes),
         "forms": {form: sum(row.form == form for row in table.rows) for form in {row.form for row in table.rows}},
@@ -102,7 +102,7 @@ def measure(name: str, density: float, batch: int) -> dict[str, Any]:
     }
 
 
-def table_nonzero(model: nn.Module) -> int:
+def nonzero_entries(model: nn.Module) -> int:
     """How many active entries are not zero."""
     masks = orthosparse.masks_of(model)
     modules = dict(model.named_modules())
@@ -118,8 +118,13 @@ def second_times(deployed: nn.Module, x: Tensor) -> dict[str, float]:
     """Time of the faster dense form over that of the chosen one, for each sparse layer, timed again on its inputs."""
     sparse = {name: module for name, module in deployed.named_modules() if isinstance(module, Entries)}
     inputs: dict[str, Tensor] = {}
-    for name, module in sparse.items():
-        module.register_forward_pre_hook(lambda _, args, name=name: inputs.setdefault(name, args[0]) is None)
+
+    def remember(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        inputs[names[module]] = args[0]
+
+    names = {module: name for name, module in sparse.items()}
+    for module in sparse.values():
+        module.register_forward_pre_hook(remember)
     with torch.inference_mode():
         deployed(x)
         return {name: second_ratio(module, inputs[name]) for name, module in sparse.items()}
@@ -168,18 +173,27 @@ def onnxruntime_milliseconds(model: nn.Module, x: Tensor) -> float | None:
     return milliseconds({"onnxruntime": lambda: session.run(None, feed)}, CPU, rounds=7, block=0.05)["onnxruntime"]
 
 
+def digits(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """The first 64 of scikit-learn's handwritten digits, enlarged."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    images = torch.tensor(found.images[:64], dtype=torch.float32)[:, None] / 8 - 1
+    images = functional.interpolate(images, shape[1:], mode="bilinear").expand(-1, shape[0], -1, -1).contiguous()
+    return images, torch.tensor(found.target[:64])
+
+
 def measure_dead(name: str) -> dict[str, Any]:
     """Units that a network loses, beside the dead rows and columns that the report counts."""
     generator = Generator().manual_seed(0)
     shape = (1, 28, 28) if name == "mlp" else (3, 32, 32)
     model = build(name, classes=10, in_shape=shape, generator=generator)
-    kinds = torch.randn(10, *shape, generator=generator)
-    labels = torch.randint(10, (128,), generator=generator)
-    images = kinds[labels] + 0.5 * torch.randn(128, *shape, generator=generator)
+    images, labels = digits(shape)
     options = {"distribution": "snip", "scheme": "base", "batch": (images, labels), "generator": generator}
     report = orthosparse.sparsify(model, 0.01, **options)
-    train(model, images, labels, steps=30, rate=0.05)
+    train(model, images, labels, steps=10, rate=0.05)
     x = images[:1]
+    model.eval()
     _, table = orthosparse.deploy(model, x, threads=1)
     print(table)
     networks = Networks(inference_copy(model, None), arguments_of(x, None), 1e-4)
@@ -189,9 +203,8 @@ def measure_dead(name: str) -> dict[str, Any]:
         row.layer: tuple(shrunk[row.layer].weight.shape[:2]) if row.layer in shrunk else (0, 0) for row in report.rows
     }
     with torch.inference_mode():
-        many = torch.randn(64, *shape, generator=generator)
-        model.eval()
-        gap = (networks.by_name["shrunk dense"](many) - model(many)).abs().max() / model(many).abs().max()
+        expected = model(images)
+        gap = (networks.by_name["shrunk dense"](images) - expected).abs().max() / expected.abs().max()
     return {
         "part": "dead",
         "network": name,
@@ -203,6 +216,7 @@ def measure_dead(name: str) -> dict[str, Any]:
         "weights": table.weights,
         "shrunk_weights": sum(p.numel() for p in networks.by_name["shrunk dense"].parameters() if p.dim() > 1),
         "error": float(gap),
+        "outputs_vary_by": float(expected.std(0).max()),
         "chosen": table.chosen,
         "milliseconds": {form: 1e3 * seconds for form, seconds in table.latency.items()},
     }
