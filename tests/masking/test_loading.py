@@ -206,3 +206,29 @@ def test_a_moving_average_of_the_weights_is_loaded_without_its_wrapper():
     orthosparse.load_sparse(other, average.state_dict())
     assert torch.equal(other[0].weight, model[0].weight)
     assert torch.equal(orthosparse.masks_of(other)["0"], orthosparse.masks_of(model)["0"])
+
+
+class Around(nn.Module):
+    """A model whose only part has the name that DistributedDataParallel gives to its own."""
+
+    def __init__(self, depth=1):
+        super().__init__()
+        self.module = nn.Linear(4, 3) if depth == 1 else Around(depth - 1)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_model_with_a_part_called_module_keeps_its_keys(generator, depth, wrapped):
+    source, model = filled(Around(depth), generator), Around(depth)
+    name = ".".join(["module"] * depth)
+    masking.attach(source, {name: torch.rand(3, 4, generator=generator) < 0.5})
+    state = source.state_dict()
+    orthosparse.load_sparse(model, {f"module.{key}": value for key, value in state.items()} if wrapped else state)
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+
+
+def test_a_moving_average_loads_its_own_state(generator):
+    model = torch.optim.swa_utils.AveragedModel(sparse_mlp(generator)[0])
+    other = torch.optim.swa_utils.AveragedModel(mlp(generator))
+    orthosparse.load_sparse(other, model.state_dict())
+    assert all(torch.equal(value, other.state_dict()[key]) for key, value in model.state_dict().items())

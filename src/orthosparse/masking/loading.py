@@ -1,7 +1,7 @@
 """State dicts with masks, loaded into a model that has none or others: all of it or nothing."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -50,7 +50,7 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
     model = unwrapped(check_model(model))
     for name, flag in (("strict", strict), ("assign", assign)):
         check_flag(flag, name)
-    rest, owners = _without_wrappers(check_weights(state)), owners_of(model)
+    rest, owners = _without_wrappers(check_weights(state), model), owners_of(model)
     reshard(model)
     translate(model, rest)
     lacking = _take_masks(model, rest, owners)
@@ -100,14 +100,24 @@ def _tie_again(parameter: int, places: list[Owner]) -> None:
         setattr(masked.home if masked else module, tensor, assigned[-1])
 
 
-def _without_wrappers(state: Mapping[str, Any]) -> OrderedDict[str, Any]:
-    """A copy of the state dict without the prefixes that wrappers put before every key."""
+def _without_wrappers(state: Mapping[str, Any], model: nn.Module) -> OrderedDict[str, Any]:
+    """A copy of the state dict without the prefixes that wrappers put before every key of the model."""
     plain: OrderedDict[str, Any] = OrderedDict(state)
-    if "n_averaged" in plain and all(key.startswith("module.") for key in plain if key != "n_averaged"):
+    own = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
+    averaged = "n_averaged" in plain and "n_averaged" not in own
+    if averaged and all(key.startswith("module.") for key in plain if key != "n_averaged"):
         del plain["n_averaged"]  # what AveragedModel, a moving average of the weights, adds to them
     for prefix in ("module.", "_orig_mod.", "module."):
-        if plain and all(key.startswith(prefix) for key in plain):
+        if _depth(plain, prefix) > _depth(own, prefix):
             plain = OrderedDict((key.removeprefix(prefix), value) for key, value in plain.items())
     if len(plain) and next(iter(plain)) in state and hasattr(state, "_metadata"):
         plain._metadata = state._metadata  # type: ignore[attr-defined]
     return plain
+
+
+def _depth(keys: Collection[str], prefix: str) -> int:
+    """How many times all keys begin with a prefix; a model may have a part of that name itself."""
+    depth = 0
+    while keys and all(key.startswith(prefix * (depth + 1)) for key in keys):
+        depth += 1
+    return depth
