@@ -73,3 +73,40 @@ def test_places_of_another_shape_are_refused(generator):
     compact(other)
     with pytest.raises(ValueError, match=r"state: 0\.columns do not fit"):
         load_sparse(model, other.state_dict())
+
+
+WRONG = {
+    "nothing": None,
+    "a list": [1.0],
+    "no entries": torch.empty(0),
+    "one number": torch.tensor(3),
+    "bools": torch.ones(2, 2, dtype=torch.bool),
+    "integers": torch.ones(3, dtype=torch.int64),
+    "complex": torch.ones(2, dtype=torch.complex64),
+    "a matrix": torch.ones(1, 7, dtype=torch.float64),
+    "blocks of five": torch.ones(3, 5, 5, dtype=torch.float64),
+    "too many": torch.ones(1, 9000, dtype=torch.float64),
+    "without memory": torch.empty(1, 7, dtype=torch.float64, device="meta"),
+    "sparse": torch.eye(3, dtype=torch.float64).to_sparse(),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("key", ["values", "row_starts", "columns"])
+@pytest.mark.parametrize("into", ["dense", "compact"])
+def test_a_forged_compact_layer_is_refused_by_name(pair, key, wrong, into):
+    _, other = pair
+    state = {**other.state_dict(), f"fc.{key}": WRONG[wrong]}
+    model = Net().double() if into == "dense" else other
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises((ValueError, TypeError, RuntimeError), match=r"state: .*(\n.*)?fc\."):
+        load_sparse(model, state)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("wrong", [each for each in WRONG if each != "too many"])
+@pytest.mark.parametrize("key", ["weight", "weight_mask"])
+def test_a_forged_masked_layer_is_refused_by_name_in_a_compact_model(pair, key, wrong):
+    masked, other = pair
+    with pytest.raises((ValueError, TypeError), match=r"state: .*fc\."):
+        load_sparse(other, {**masked.state_dict(), f"fc.{key}": WRONG[wrong]})

@@ -212,7 +212,7 @@ class Compact(nn.Module):
         if starts.shape != self.row_starts.shape or columns.shape != self.columns.shape:
             return (
                 f"expected {len(self.columns)} units in {len(self.row_starts) - 1} rows; "
-                f"got {tuple(columns.shape)} in {len(starts) - 1}"
+                f"got columns of shape {tuple(columns.shape)} and row starts of {tuple(starts.shape)}"
             )
         if starts.is_meta or columns.is_meta:
             return ""
