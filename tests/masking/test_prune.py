@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
-from orthosparse import masking
+from orthosparse import compact, masking
 from orthosparse.masking.prune import export_prune_masks, import_prune_masks
 from orthosparse.parametrized import leaf
 
@@ -66,3 +66,13 @@ def test_tied_tensors_come_from_torch_prune_if_they_were_pruned_alike(generator)
 def test_a_model_that_was_not_pruned_has_nothing_to_import(generator):
     with pytest.raises(ValueError, match=r"expected masks of torch\.nn\.utils\.prune"):
         import_prune_masks(mlp(generator))
+
+
+def test_masks_of_compact_models_go_to_torch_prune_too(generator):
+    model = mlp(generator)
+    masking.attach(model, {"0": torch.rand(model[0].weight.shape, generator=generator) < 0.5})
+    expected, mask = model[0].weight.detach().clone(), model[0].weight_mask.clone()
+    compact(model)
+    export_prune_masks(model)
+    assert torch.equal(model[0].weight_mask.bool(), mask)
+    assert torch.equal(model[0].weight, expected)

@@ -8,7 +8,7 @@ from orthosparse.checks import check_model
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking.attach import attach, bake, masks_of
-from orthosparse.masking.owners import masked_owners_of
+from orthosparse.masking.owners import owners_of
 
 
 def import_prune_masks(model: nn.Module) -> Masks:
@@ -55,8 +55,9 @@ def export_prune_masks(model: nn.Module) -> None:
         >>> prune.is_pruned(model), sorted(model.state_dict())
         (True, ['0.bias', '0.weight_mask', '0.weight_orig'])
     """
-    masks, owners = masks_of(model), masked_owners_of(unwrapped(model))
+    masks = masks_of(model)
     bake(model)
+    owners = owners_of(unwrapped(model))  # modules of active weights have become others
     for name, mask in masks.items():
         for module, tensor in owners[name]:
             prune.custom_from_mask(module, tensor, mask)
