@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from compacting.models import masked_net
-from orthosparse import sparsify
+from orthosparse import compact, sparsify
 from orthosparse.compacting.forms import build, candidates_of, form_of, unit_of
 from orthosparse.masking import attach
 
@@ -70,3 +70,13 @@ def test_on_a_gpu_blocks_have_kernels_and_entries_do_not(generator):
     first, second = candidates_of(model)
     assert first.form == "block:16"
     assert second.note == "single entries have no kernel on cuda"
+
+
+def test_a_layer_with_a_masked_bias_stays_as_it_is(generator):
+    model = nn.Sequential(nn.Linear(8, 8))
+    attach(model, {"0": torch.rand(8, 8, generator=generator) < 0.5, "0.bias": torch.arange(8) < 4})
+    table = compact(model)
+    assert [row.note for row in table.rows] == ["the bias has a mask or another parametrization"] * 1 + [
+        "not a layer of torch's: Linear.bias"
+    ]
+    assert not table.exchanged

@@ -153,6 +153,8 @@ def _why_not(model: nn.Module, module: nn.Module, tensor: str, masked: MaskedTen
         return "the model itself, not a layer in it"
     if masked is not None and len(masked) > 1:
         return "another parametrization follows the mask"
+    if "bias" in getattr(module, "parametrizations", ()):
+        return "the bias has a mask or another parametrization"
     if kind in _CONVOLUTIONS:
         plain = module.groups == 1 and module.padding_mode == "zeros"
         padded = module.padding not in ("valid", "same") and any(map(int, module.padding))  # type: ignore[arg-type]
