@@ -160,3 +160,15 @@ def test_layers_that_are_none_are_named_before_anything_changes(layers, generato
     with pytest.raises(TypeError, match="filled: expected True or False; got 7"):
         masking.attach(model, coins(model, ["0"], generator), filled=7)
     assert not masking.masks_of(model)
+
+
+def test_a_tensor_whose_name_torch_cannot_parametrize_is_refused_before_anything_changes(generator):
+    class Memory(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.read, self.keys = nn.Linear(4, 4), nn.Parameter(torch.randn(4, 4, generator=generator))
+
+    model, mask = Memory(), torch.eye(4, dtype=torch.bool)
+    with pytest.raises(ValueError, match="masks: 'keys' has a name, 'keys', that torch's parametrizations cannot have"):
+        masking.attach(model, {"read": mask, "keys": mask})
+    assert [*model.state_dict()] == ["keys", "read.weight", "read.bias"]
