@@ -2,10 +2,10 @@
 
     python benchmarks/fuzz.py [--calls 2000] [--states 2000] [--seed 0] [--record]
 
-A call counts as wrong when it raises something else than a ValueError, TypeError or RuntimeError, when the message
-names no argument, when a model, a tensor or torch's global generator has changed although it failed, or when it does
-not end within a minute. The exit status is the number of wrong calls, up to 100; --record appends the figures to
-results/benchmarks/fuzz.jsonl.
+A call counts as wrong when it raises something else than a ValueError, TypeError or RuntimeError (or an OSError that
+names a file), when the message names no argument, when a model, a tensor or torch's global generator has changed
+although it failed, or when it does not end within a minute. The exit status is the number of wrong calls, up to 100;
+--record appends the figures to results/benchmarks/fuzz.jsonl.
 """
 
 import argparse
@@ -30,7 +30,8 @@ import torch
 from torch import nn
 
 import orthosparse
-from fuzz_inputs import FUNCTIONS, Arguments, damage, dense, forged_state, sparse, wrong_value
+from fuzz_inputs import FUNCTIONS, JSON, Arguments, compacted, damage, dense, forged_state, sparse, wrong_value
+from orthosparse.archives.container import from_bytes, to_bytes
 from orthosparse.lab.training import checkpoint
 
 ALLOWED = (ValueError, TypeError, RuntimeError)
@@ -94,6 +95,9 @@ def judge(function: Callable[..., Any], given: Arguments, names: set[str]) -> st
         with limited():
             function(**given)
         return ""
+    except OSError as error:
+        if error.filename is None:
+            return f"names no file: {type(error).__name__}: {error}"
     except Exception as error:
         if not isinstance(error, ALLOWED) or isinstance(error, NotImplementedError | RecursionError):
             return f"{type(error).__name__}: {error}"
@@ -138,15 +142,15 @@ def random_calls(number: int, choose: random.Random) -> Tally:
 
 
 def forged_states(number: int, choose: random.Random) -> Tally:
-    """Load forged state dicts, and read forged files, three to one."""
+    """Load forged state dicts of masked and compact models, and read forged files, three to one."""
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
         for index in range(number):
             if index % 4 == 3:
                 tally.add(*forged_file(pathlib.Path(folder) / str(index), choose))
                 continue
-            source = sparse(choose)
-            model = choose.choice([dense, sparse])(choose)
+            source = choose.choice([sparse, compacted])(choose)
+            model = choose.choice([dense, sparse, compacted])(choose)
             state = forged_state(source.state_dict() if choose.random() < 0.3 else model.state_dict(), choose)
             given = {"model": model, "state": state, "strict": choose.random() < 0.7, "assign": choose.random() < 0.3}
             verdict = judge(orthosparse.load_sparse, given, {"model", "state", "masks", "assign"})
@@ -155,9 +159,11 @@ def forged_states(number: int, choose: random.Random) -> Tally:
 
 
 def forged_file(path: pathlib.Path, choose: random.Random) -> tuple[str, str | None, str]:
-    """Damage a file that holds a state dict, or a checkpoint, and read it."""
-    model = sparse(choose)
-    if choose.random() < 0.5:
+    """Damage a file that holds a state dict, a compact file, or a checkpoint, and read it."""
+    model, kind = sparse(choose), choose.choice(["state dict", "compact file", "checkpoint"])
+    if kind == "compact file":
+        return "compact file", judge(orthosparse.load_compact, forged_archive(path, model, choose), {"path"}), kind
+    if kind == "state dict":
         data = bytearray(safetensors.torch.save({name: value.clone() for name, value in model.state_dict().items()}))
         damage(data, choose)
 
@@ -186,6 +192,29 @@ def forged_file(path: pathlib.Path, choose: random.Random) -> tuple[str, str | N
     return "checkpoint", judge(checkpoint.load, {"folder": path}, {"folder", str(path)}), "checkpoint"
 
 
+def forged_archive(path: pathlib.Path, model: nn.Module, choose: random.Random) -> Arguments:
+    """Damage a compact file, or forge what it says and give it a right checksum; return what it is loaded with."""
+    orthosparse.save_compact(model, path)
+    data = bytearray(path.read_bytes())
+    if choose.random() < 0.5:
+        damage(data, choose)
+    else:
+        tensors, description = from_bytes(bytes(data))
+        table = choose.choice(["rows", "packed", "tied", "versions", "format"])
+        entries = description[table]
+        if isinstance(entries, dict) and entries and choose.random() < 0.7:
+            entry = entries[choose.choice([*entries])]
+            if isinstance(entry, list):
+                entry[choose.randrange(len(entry))] = choose.choice(JSON)
+        else:
+            description[table] = choose.choice(JSON)
+        if choose.random() < 0.3:
+            del tensors[choose.choice([*tensors])]
+        data = bytearray(to_bytes(tensors, description))
+    path.write_bytes(data)
+    return {"path": path, "model": choose.choice([model, dense(choose), compacted(choose)]), "assign": False}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--calls", type=int, default=2000)
@@ -196,7 +225,8 @@ def main() -> int:
     warnings.simplefilter("ignore")
     logging.disable()
     start, choose = time.perf_counter(), random.Random(options.seed)
-    tallies = {"calls": random_calls(options.calls, choose), "states": forged_states(options.states, choose)}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # some calls write files
+        tallies = {"calls": random_calls(options.calls, choose), "states": forged_states(options.states, choose)}
     for kind, tally in tallies.items():
         counts = tally.counts
         print(f"{counts['calls']} {kind}: {counts['refused']} refused, {counts['wrong']} wrong")

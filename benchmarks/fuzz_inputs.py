@@ -46,6 +46,20 @@ def sparse(choose: random.Random) -> nn.Module:
     return model
 
 
+def compacted(choose: random.Random) -> nn.Module:
+    """Return such a model whose layers hold only their active weights, where they can."""
+    model = sparse(choose)
+    orthosparse.compact(model)
+    return model
+
+
+def saved(choose: random.Random) -> Arguments:
+    """Return a compact file and a model for it."""
+    model, path = sparse(choose), pathlib.Path(f"{choose.randrange(2**31)}.safetensors")
+    orthosparse.save_compact(model, path)
+    return {"path": path, "model": model, "assign": False}
+
+
 def seeded(choose: random.Random) -> torch.Generator:
     return torch.Generator().manual_seed(choose.randrange(2**31))
 
@@ -165,6 +179,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[random.Random], Argumen
         orthosparse.load_sparse,
         lambda c: {"model": (m := sparse(c)), "state": dict(m.state_dict()), "strict": True, "assign": False},
     ),
+    "save_compact": (orthosparse.save_compact, lambda c: {"model": c.choice([sparse, compacted])(c), "path": "model"}),
+    "load_compact": (orthosparse.load_compact, saved),
     "masks_of": (orthosparse.masks_of, lambda c: {"model": sparse(c)}),
     "replace_masks": (orthosparse.replace_masks, _with_masks),
     "bake": (orthosparse.bake, lambda c: {"model": sparse(c), "optimizer": None}),
@@ -340,6 +356,10 @@ FORGERIES: list[Callable[[str, torch.Tensor], Arguments]] = [
     lambda key, value: {key: value, f"{key}_mask": value},
     lambda key, value: {key: value, f"{key}_mask": torch.ones(2, 2, dtype=torch.bool)},
 ]
+
+
+# What a value in the header of a file may have become.
+JSON: list[Any] = [None, True, -1, 0, 1, 7, 2**40, 2**70, 0.5, "x", [], [3], [2**40, 2**40], {}, {"0.weight": 3}]
 
 
 def forged_state(good: Arguments, choose: random.Random) -> Arguments:

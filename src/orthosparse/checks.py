@@ -325,7 +325,11 @@ def _kind(tensor: torch.Tensor) -> tuple[bool, bool, bool]:
 
 
 def check_path(path: object) -> Path:
-    """Return `path` as one; raise TypeError unless it is a string or a path.
+    """Return `path` as one that can name a file.
+
+    Raises:
+        TypeError: no string and no path.
+        ValueError: an empty one, or one with a null character.
 
     Example:
         >>> check_path(3)
@@ -335,7 +339,10 @@ def check_path(path: object) -> Path:
     """
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path: expected the path of a file; got {path!r} ({type(path).__name__})")
-    return Path(path)
+    found = Path(path)
+    if not found.name or "\0" in str(found):
+        raise ValueError(f"path: expected the path of a file; got {str(path)!r}")
+    return found
 
 
 def check_groups(weight: torch.Tensor, groups: int) -> int:

@@ -111,6 +111,42 @@ def test_compact_and_masked_models_give_the_same_file_and_load_each_other(tmp_pa
     assert bits(small.state_dict()) == bits(masked.state_dict())
 
 
+class Entries(nn.Module):
+    """A layer for inference, as deployed networks have them."""
+
+    def __init__(self, mask, seed):
+        super().__init__()
+        csr = mask.float().to_sparse_csr()
+        self.values = nn.Parameter(torch.randn(1, int(mask.sum()), generator=Generator().manual_seed(seed)))
+        self.register_buffer("row_starts", csr.crow_indices().to(torch.int32))
+        self.register_buffer("columns", csr.col_indices().to(torch.int32))
+
+
+def test_tables_of_layers_for_inference_are_coded_and_come_back(path):
+    masks = [torch.rand(200, 300, generator=Generator().manual_seed(seed)) < 0.1 for seed in (0, 1)]
+    masks[1].view(-1)[:] = masks[0].view(-1).flip(0)  # as many entries
+    model, other = nn.Sequential(Entries(masks[0], 0)), nn.Sequential(Entries(masks[1], 1))
+    save_compact(model, path)
+    assert path.stat().st_size < 4.8 * model[0].values.numel() + 1500
+    load_compact(path, other)
+    assert bits(other.state_dict()) == bits(model.state_dict())
+    fewer = nn.Sequential(Entries(masks[0] & masks[1], 0))
+    assert "expected the tables of 0.values as the model has them" in refusal(path, fewer)
+
+
+def test_a_deployed_network_comes_back(path):
+    model = chain(512, 512, 512, 8, density=0.02)
+    deployed, _ = orthosparse.deploy(model, torch.zeros(1, 512), threads=1, compile=False)
+    save_compact(deployed, path)
+    other = copy.deepcopy(deployed)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    load_compact(path, other)
+    assert bits(other.state_dict()) == bits(deployed.state_dict())
+    assert path.stat().st_size < 0.04 * 4 * (2 * 512**2 + 512 * 8) + 3000
+
+
 def test_tied_tensors_are_stored_once_and_stay_tied(path):
     class Tied(nn.Module):
         def __init__(self):
@@ -260,7 +296,7 @@ WRONG = st.one_of(
 @given(st.data())
 def test_a_forged_description_under_a_right_checksum_is_refused_or_harmless(path, saved, data):
     tensors, description = from_bytes(saved)
-    table = data.draw(st.sampled_from(["format", "packed", "tied", "versions", "entry", "key"]))
+    table = data.draw(st.sampled_from(["format", "packed", "rows", "tied", "versions", "entry", "key"]))
     if table == "entry":
         entry = description["packed"][data.draw(st.sampled_from(sorted(description["packed"])))]
         entry[data.draw(st.integers(0, len(entry) - 1))] = data.draw(WRONG)
@@ -326,6 +362,9 @@ def test_what_cannot_be_stored_is_named(path):
         save_compact(model, path)
     with pytest.raises(TypeError, match="path: expected the path of a file; got 7"):
         save_compact(nn.Linear(2, 2), 7)
+    for wrong in ("", "/", "a\0b"):
+        with pytest.raises(ValueError, match="path: expected the path of a file; got"):
+            save_compact(nn.Linear(2, 2), wrong)
     with pytest.raises(TypeError, match="model: expected"):
         load_compact(path, None)
     with pytest.raises(FileNotFoundError):

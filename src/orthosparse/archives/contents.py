@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from orthosparse.archives.packing import Packing, is_masked_by, pack, unpack
+from orthosparse.archives.rows import Rows, pack_rows, unpack_rows
 from orthosparse.checks import check_storable
 from orthosparse.modules.compact_module import Compact
 
@@ -33,7 +34,7 @@ def contents_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
     state, versions = _state_of(model)
     tensors: dict[str, Tensor] = {}
     packed: dict[str, Any] = {}
-    codes: list[Tensor] = [torch.empty(0, dtype=torch.uint8)]
+    rows, codes = _take_rows(state)
     tied: dict[str, str] = {}
     first: dict[Any, str] = {}  # the name of what lies in a place in memory
     for key, tensor, mask in _with_masks(state):
@@ -49,7 +50,8 @@ def contents_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
             codes.append(code)
     tensors[_PLACES] = torch.cat(codes)
     made_by = {"orthosparse": _own_version(), "torch": torch.__version__}
-    return tensors, {"format": _FORMAT, "made_by": made_by, "packed": packed, "tied": tied, "versions": versions}
+    tables = {"rows": rows, "packed": packed, "tied": tied, "versions": versions}
+    return tensors, {"format": _FORMAT, "made_by": made_by, **tables}
 
 
 def state_in(tensors: Mapping[str, Tensor], description: Mapping[str, Any], model: nn.Module) -> State:
@@ -69,7 +71,13 @@ def state_in(tensors: Mapping[str, Tensor], description: Mapping[str, Any], mode
 def _unpacked(tensors: Mapping[str, Tensor], description: Mapping[str, Any], model: nn.Module) -> State:
     state, shapes = State(tensors), _shapes_of(model)
     packed = {key: Packing(tuple(shape), *rest) for key, (shape, *rest) in description["packed"].items()}
-    codes = state.pop(_PLACES).split([packing.code_bytes for packing in packed.values()])
+    rows = {prefix: Rows(*sizes) for prefix, sizes in description["rows"].items()}
+    lengths = [*(sizes.code_bytes for sizes in rows.values()), *(packing.code_bytes for packing in packed.values())]
+    codes = iter(state.pop(_PLACES).split(lengths))
+    for (prefix, sizes), code in zip(rows.items(), codes, strict=False):
+        if (shapes.get(f"{prefix}row_starts"), shapes.get(f"{prefix}columns")) != ((sizes.rows + 1,), (sizes.entries,)):
+            raise ValueError(f"expected the tables of {prefix}values as the model has them; got {sizes}")
+        state[f"{prefix}row_starts"], state[f"{prefix}columns"] = unpack_rows(sizes, code)
     for (key, packing), code in zip(packed.items(), codes, strict=True):
         if key not in shapes:
             raise ValueError(f"expected tensors of the model; got {key!r}, which it does not have")
@@ -101,6 +109,19 @@ def _state_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, int]]:
     for key, value in state.items():
         check_storable(key, value)
     return state, {name: local["version"] for name, local in metadata.items() if local.get("version", 1) != 1}
+
+
+def _take_rows(state: dict[str, Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
+    """Take the tables of layers for inference out of a state dict; return how they are packed, and their codes."""
+    rows, codes = {}, [torch.empty(0, dtype=torch.uint8)]
+    for prefix in [key.removesuffix("values") for key in state if key.rpartition(".")[2] == "values"]:
+        names = f"{prefix}row_starts", f"{prefix}columns"
+        if all(name in state for name in names) and (found := pack_rows(*(state[name] for name in names))):
+            rows[prefix] = astuple(found[0])
+            codes.append(found[1])
+            for name in names:
+                del state[name]
+    return rows, codes
 
 
 def _with_masks(state: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor, Tensor | None]]:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 _LIMIT = 62  # bits of a number: more than any tensor needs, and the sum of two fits 64
 
 
-def encode(numbers: NDArray[np.int64]) -> tuple[int, bytes]:
+def encode(numbers: NDArray[np.int64]) -> tuple[int, NDArray[np.uint8]]:
     """Return how many low bits make the shortest code, and the code of numbers that rise from 0 on.
 
     Example:
         >>> encode(np.array([1, 2, 5]))
-        (0, b'd')
+        (0, array([100], dtype=uint8))
     """
     gaps = np.diff(numbers, prepend=-1) - 1
     longest = int(gaps.max(initial=0)).bit_length()
@@ -27,7 +27,7 @@ def encode(numbers: NDArray[np.int64]) -> tuple[int, bytes]:
     ends = np.cumsum((gaps >> low_bits) + 1)
     unary = np.zeros(ends[-1] if len(ends) else 0, dtype=np.uint8)
     unary[ends - 1] = 1
-    return low_bits, np.packbits(low).tobytes() + np.packbits(unary).tobytes()
+    return low_bits, np.concatenate([np.packbits(low), np.packbits(unary)])
 
 
 def decode(code: NDArray[np.uint8], count: int, low_bits: int, below: int) -> NDArray[np.int64]:
@@ -37,7 +37,7 @@ def decode(code: NDArray[np.uint8], count: int, low_bits: int, below: int) -> ND
         ValueError: it is not the code of such numbers.
 
     Example:
-        >>> decode(np.frombuffer(b"d", dtype=np.uint8), 3, low_bits=0, below=6)
+        >>> decode(np.array([100], dtype=np.uint8), 3, low_bits=0, below=6)
         array([1, 2, 5])
     """
     bits, middle = np.unpackbits(code), -(-count * low_bits // 8) * 8

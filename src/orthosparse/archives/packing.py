@@ -66,8 +66,7 @@ def pack(tensor: Tensor, mask: Tensor | None) -> tuple[Packing, Tensor, Tensor]:
     numbers = (units ^ inverted).flatten().nonzero()[:, 0]
     low_bits, code = encode(numbers.numpy())
     packing = Packing(tuple(tensor.shape), mask is not None, block, low_bits, inverted, len(code))
-    places = torch.frombuffer(bytearray(code), dtype=torch.uint8) if code else torch.empty(0, dtype=torch.uint8)
-    return packing, bits[active].view(tensor.dtype), places
+    return packing, bits[active].view(tensor.dtype), torch.from_numpy(code)
 
 
 def unpack(packing: Packing, values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
