@@ -76,3 +76,14 @@ def test_masks_of_compact_models_go_to_torch_prune_too(generator):
     export_prune_masks(model)
     assert torch.equal(model[0].weight_mask.bool(), mask)
     assert torch.equal(model[0].weight, expected)
+
+
+def test_a_name_that_torch_cannot_parametrize_is_refused_and_stays_pruned(generator):
+    model = mlp(generator)
+    model.register_parameter("keys", nn.Parameter(torch.randn(4, 4, generator=generator)))
+    for module, tensor in ((model[0], "weight"), (model, "keys")):
+        prune.l1_unstructured(module, tensor, amount=3)
+    before = [*model.state_dict()]
+    with pytest.raises(ValueError, match="model: 'keys' has a name"):
+        import_prune_masks(model)
+    assert [*model.state_dict()] == before

@@ -150,10 +150,17 @@ def why_unmaskable(module: nn.Module, tensor: str) -> str | None:
         return "has a mask already; replace_masks exchanges it"
     if parametrize.is_parametrized(module, tensor):
         return "has another parametrization; remove that first, or register it after the mask"
-    if hasattr(nn.ModuleDict, tensor):  # parametrizations lie in one, and are its attributes
-        return f"has a name, {tensor!r}, that torch's parametrizations cannot have"
+    if reason := why_unnameable(tensor):
+        return reason
     if hasattr(module, f"{tensor}_mask"):
         return f"stands beside an attribute '{tensor}_mask' of the module's own"
+    return None
+
+
+def why_unnameable(tensor: str) -> str | None:
+    """Say why no tensor of this name can get a mask, if so."""
+    if hasattr(nn.ModuleDict, tensor):  # parametrizations lie in one, and are its attributes
+        return f"has a name, {tensor!r}, that torch's parametrizations cannot have"
     return None
 
 

@@ -8,6 +8,7 @@ from orthosparse.checks import check_model
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking.attach import attach, bake, masks_of
+from orthosparse.masking.masked_tensor import why_unnameable
 from orthosparse.masking.owners import owners_of
 
 
@@ -15,7 +16,8 @@ def import_prune_masks(model: nn.Module) -> Masks:
     """Turn the masks that torch.nn.utils.prune put on `model` into masks of this library, and return them.
 
     Raises:
-        ValueError: there are none, or tied tensors were pruned apart; the model is unchanged.
+        ValueError: there are none, tied tensors were pruned apart, or a tensor has a name that torch cannot
+            parametrize; the model is unchanged.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2))
@@ -32,6 +34,8 @@ def import_prune_masks(model: nn.Module) -> Masks:
             if f"{tensor}_mask" not in module._buffers:
                 continue
             name, mask = layer_name(module_name, tensor), module.get_buffer(f"{tensor}_mask") != 0
+            if reason := why_unnameable(tensor):
+                raise ValueError(f"model: {name!r} {reason}")
             other, known = found.setdefault(id(module._parameters[original]), (name, mask))
             if not torch.equal(mask, known):
                 raise ValueError(f"model: {other!r} and {name!r} hold one parameter, but were pruned apart")
