@@ -132,7 +132,9 @@ def test_what_is_no_model_is_answered_with_what_to_do(model, hint):
 
 @pytest.mark.parametrize("call", [orthosparse.sparsify, orthosparse.prune])
 def test_sparsity_is_answered_with_density(call):
-    with pytest.raises(ValueError, match=r"sparsity: expected the density, which is 1 - sparsity; got sparsity=0\.9"):
+    with pytest.raises(
+        ValueError, match=r"sparsity: expected the density, which is 1 - sparsity: density=0\.1; got sparsity=0\.9"
+    ):
         call(nn.Linear(4, 4), sparsity=0.9)
     with pytest.raises(TypeError, match=r"density: expected a number in \[0, 1\]; got None"):
         call(nn.Linear(4, 4))

@@ -151,6 +151,12 @@ def test_floors_move_no_entries_between_layers(caplog):
     assert got(minimal) == {"stem": 192, "blocks.0": 32, "blocks.2": 512, "head": 80}
 
 
+def test_many_layers_below_their_floors_are_not_all_named():
+    model = nn.Sequential(*[nn.Linear(10, 10) for _ in range(40)])
+    with pytest.raises(ValueError, match=r"0\.1 for '0' \(1 entries of 10\), .* and 36 more: densities given by layer"):
+        orthosparse.sparsify(model, {"*": 0.01})
+
+
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_blocks_have_the_nearest_number_that_a_density_asks_for(first, second):
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32))

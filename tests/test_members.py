@@ -145,7 +145,7 @@ def test_a_function_that_does_not_take_what_it_is_handed_is_named():
     [
         ({"excludes": ["0"]}, r"got 'excludes' .*; did you mean 'exclude'\?"),
         ({"algin": "mask"}, r"got 'algin' .*; did you mean 'align'\?"),
-        ({"sparsity": 0.9}, "sparsity: expected the density, which is 1 - sparsity; got sparsity=0.9"),
+        ({"sparsity": 0.9}, "sparsity: expected the density, which is 1 - sparsity: density=0.1; got sparsity=0.9"),
     ],
 )
 def test_an_option_that_nobody_takes_is_answered_with_what_was_meant(option, message):

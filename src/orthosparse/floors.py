@@ -76,7 +76,8 @@ def _too_few(below: list[str], counts: Counts, floors: Counts, layers: Mapping[s
         for name in below
     ]
     return (
-        f"density: expected at least {', '.join(needed)}: densities given by layer take no entries from other layers; "
+        f"density: expected at least {listed(needed, most=4)}: "
+        "densities given by layer take no entries from other layers; "
         "floor='minimal' adds what is missing, floor='partial' makes partial isometries"
     )
 

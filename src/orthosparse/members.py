@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -94,7 +95,8 @@ def route(options: Mapping[str, Any], members: Iterable[Member], arguments: Iter
     members = list(members)
     for option, value in options.items():
         if option == "sparsity":
-            raise ValueError(f"sparsity: expected the density, which is 1 - sparsity; got sparsity={value!r}")
+            meant = f": density={1 - value:.6g}" if isinstance(value, Real) else ""
+            raise ValueError(f"sparsity: expected the density, which is 1 - sparsity{meant}; got sparsity={value!r}")
         if not any(option not in _NO_OPTIONS and member.takes(option) for member in members):
             known = "; ".join(
                 f"{each.family} {each.name!r} takes {', '.join(each.options) or 'none'}" for each in members

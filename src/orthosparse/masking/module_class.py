@@ -1,10 +1,12 @@
 """The class of a module with masks, which torch's parametrization makes for it: what it does in its own way."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from weakref import ref
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from orthosparse.masking.state_dict import MaskedParameters
 from orthosparse.parametrized import TRANSPARENT, leaf
@@ -15,7 +17,7 @@ def adapt(cls: Any, tensor: str) -> None:
     setattr(cls, f"{tensor}_mask", property(lambda self: self.parametrizations[tensor].holder.mask))
     if cls.register_parameter is _register_parameter:
         return
-    cls.register_parameter, cls.__getstate__ = _register_parameter, _refuse_to_pickle
+    cls.register_parameter, cls.__getstate__, cls.apply = _register_parameter, _refuse_to_pickle, _watched_apply
     cls._distribute_module_applied = property(_refuse_to_distribute)
     if issubclass(cls, nn.RNNBase):
         cls.__deepcopy__, cls._init_flat_weights = _copier(cls.__deepcopy__), _init_flat_weights
@@ -48,6 +50,50 @@ def _register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) 
     if holder is not None:
         raise RuntimeError(f"{name!r} has a mask, which another parameter has not: write values into it, or bake")
     nn.Module.register_parameter(self, name, param)
+
+
+def _watched_apply(self: nn.Module, fn: Callable[[nn.Module], None]) -> nn.Module:
+    """Apply a function as torch does; raise where it wrote into a masked weight as it was read, which has no effect."""
+    for child in self.children():
+        child.apply(fn)
+    with _reads(self) as reads:
+        fn(self)
+    written = [(name, value) for name, value in reads if not value.is_inference() and value._version]
+    if lost := sorted({name for name, value in written if not _is_held(self, name, value)}):
+        raise RuntimeError(
+            f"apply: the function changed {', '.join(lost)} of {type(self).__name__} in place, which has no effect: a "
+            "masked weight is computed whenever it is read; initialize before sparsify, or assign (module.weight = ...)"
+        )
+    return self
+
+
+@contextmanager
+def _reads(module: nn.Module) -> Iterator[list[tuple[str, Tensor]]]:
+    """Yield a list to which every masked weight of the module is added when it is read."""
+    reads: list[tuple[str, Tensor]] = []
+
+    def listener(name: str) -> Callable[[Tensor], Tensor]:
+        def listen(weight: Tensor) -> Tensor:
+            reads.append((name, weight))
+            return weight
+
+        return listen
+
+    quiet = {name: holder for name, holder in _holders(module).items() if holder.listener is None}
+    for name, holder in quiet.items():
+        holder.listener = listener(name)
+    try:
+        yield reads
+    finally:
+        for holder in quiet.values():
+            if "listener" in vars(holder):  # tied tensors share one
+                del holder.listener
+
+
+def _is_held(module: nn.Module, name: str, value: Tensor) -> bool:
+    """Whether the parameter holds `value` where its mask is true: it was assigned after it was changed."""
+    with torch.no_grad():
+        return torch.equal(torch.where(getattr(module, f"{name}_mask"), value, 0), getattr(module, name))
 
 
 def _refuse_to_pickle(self: nn.Module) -> Any:
