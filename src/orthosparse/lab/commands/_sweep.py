@@ -1,6 +1,6 @@
 """A sweep as it is asked for, and what is said when it ends."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from orthosparse.lab.commands._options import counted, print_json
+from orthosparse.lab.names import check_name
 
 
 def pairs_of(item: Any, seeds: list[int] | None, *, smoke: bool, **changes: Any) -> list[Any]:
@@ -72,6 +73,70 @@ def estimates_of(store: Any, device: str, name: str | None = None) -> Any:
     estimates = Estimates()
     estimates.learn(store.rows(), origin(device)["device"] if name is None else name)
     return estimates
+
+
+def pairs_of_entry(entry: Any) -> list[Any]:
+    """Return the pairs of an entry of the queue."""
+    from orthosparse.lab.paper import ITEMS
+
+    pairs = pairs_of(ITEMS[entry.item], list(entry.seeds), smoke=False, precision=entry.precision)
+    return only_those(pairs, list(entry.only)) if entry.only else pairs
+
+
+def check_times(items: list[str] | None, minutes: float | None, budget: str | None, engine: str) -> None:
+    """Raise a ValueError where nothing is asked for, or a time that is none."""
+    if not items and minutes is None:
+        raise ValueError("item: expected at least one, or --minutes for the next ones of `paper queue`; got none")
+    if minutes is not None and (not minutes > 0 or budget is not None or engine != "local"):
+        raise ValueError("minutes: expected more than 0, with --engine local and without --budget")
+    if budget is not None:
+        from orthosparse.lab.sweep.budget import seconds_of
+
+        seconds_of(budget)
+
+
+def check_engine(engine: str, device: str, address: str | None, gpus: float | None, precision: str | None) -> None:
+    """Raise a ValueError where an engine cannot run what is asked for."""
+    from orthosparse.lab.experiments import resolved
+
+    if precision is not None:
+        check_name("precision", precision)
+    if engine == "local":
+        resolved(device)
+    if engine == "local" and (address is not None or gpus is not None):
+        raise ValueError("engine: local takes no address and no share of a GPU; take --engine ray")
+
+
+def items_of(names: Sequence[str]) -> list[Any]:
+    """Return the items of these names."""
+    from orthosparse.lab.paper import ITEMS
+    from orthosparse.registry import lookup
+
+    return [lookup(ITEMS, name, "item") for name in names]
+
+
+def queued_pairs() -> list[tuple[list[Any], int | None]]:
+    """Return the pairs of each entry of the queue, and how many of them train together."""
+    from orthosparse.lab.paper.queue import QUEUE
+
+    return [(pairs_of_entry(entry), entry.together) for entry in QUEUE]
+
+
+def limit_of(budget: str, kept: Any, device: str) -> Any:
+    """Return the budget of a time such as 25m."""
+    from orthosparse.lab.sweep.budget import Budget, seconds_of
+
+    return Budget(seconds_of(budget), estimates_of(kept, device))
+
+
+def run_for_minutes(
+    minutes: float, queued: Sequence[tuple[list[Any], int | None]], kept: Any, start: Any, *, device: str, **work: Any
+) -> Any:
+    """Run what is expected to finish in so many minutes, begin the next, and stop."""
+    from orthosparse.lab.sweep.timed import Step, run_for
+
+    steps = [Step(pairs, together) for pairs, together in queued]
+    return run_for(60 * minutes, steps, kept, start, estimates=estimates_of(kept, device), **work)
 
 
 def conclude(summary: Any, store: Any, *, json: bool = False) -> None:

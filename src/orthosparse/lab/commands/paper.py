@@ -1,7 +1,7 @@
 """`orthosparse paper`: list, run and report the tables and figures of the paper, and merge results."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,8 +17,22 @@ from orthosparse.lab.commands._options import (
     print_json,
     whole_numbers,
 )
-from orthosparse.lab.commands._sweep import check_changes, conclude, estimates_of, only_those, pairs_of, without_data
-from orthosparse.lab.names import check_name, completing
+from orthosparse.lab.commands._sweep import (
+    check_changes,
+    check_engine,
+    check_times,
+    conclude,
+    estimates_of,
+    items_of,
+    limit_of,
+    only_those,
+    pairs_of,
+    pairs_of_entry,
+    queued_pairs,
+    run_for_minutes,
+    without_data,
+)
+from orthosparse.lab.names import completing
 
 RESUMES_WITH = ()  # what an interrupted command needs beside itself to go on: nothing
 _STORE = Path("runs/paper/results.sqlite")
@@ -96,7 +110,7 @@ def queue(
     kept = Store(store)
     known, estimates, found = kept.names(), estimates_of(kept, device, on), []
     for entry in QUEUE:
-        pairs = _pairs_of_entry(entry)
+        pairs = pairs_of_entry(entry)
         missing = [pair for pair in pairs if pair.name not in known]
         known |= {pair.name for pair in missing}  # another entry may have the same
         asked = [pair.experiment for pair in missing]
@@ -109,13 +123,6 @@ def queue(
     rows = [[e["title"], e["item"], f"{e['missing']} of {e['pairs']}", f"{e['minutes']:.1f}"] for e in found]
     rows.append(["all", "", str(sum(e["missing"] for e in found)), f"{sum(e['minutes'] for e in found):.1f}"])
     print_table(plain_table(("next", "item", "missing pairs", "minutes"), rows, text=(0, 1)), console())
-
-
-def _pairs_of_entry(entry: Any) -> list[Any]:
-    from orthosparse.lab.paper import ITEMS
-
-    pairs = pairs_of(ITEMS[entry.item], list(entry.seeds), smoke=False, precision=entry.precision)
-    return only_those(pairs, list(entry.only)) if entry.only else pairs
 
 
 @paper.command()
@@ -185,52 +192,35 @@ def run(
     """
     from functools import partial
 
-    from orthosparse.lab.experiments import resolved
-    from orthosparse.lab.paper import ITEMS
-    from orthosparse.lab.paper.queue import QUEUE
-    from orthosparse.lab.sweep.budget import Budget, seconds_of
     from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.engines import ENGINES
     from orthosparse.lab.sweep.perform import perform
     from orthosparse.lab.sweep.runner import run as sweep
     from orthosparse.lab.sweep.store import Store
-    from orthosparse.lab.sweep.timed import Step, run_for
     from orthosparse.registry import lookup
 
-    if not items and minutes is None:
-        raise ValueError("item: expected at least one, or --minutes for the next ones of `paper queue`; got none")
-    if minutes is not None and (not minutes > 0 or budget is not None or engine != "local"):
-        raise ValueError("minutes: expected more than 0, with --engine local and without --budget")
-    chosen = [lookup(ITEMS, item, "item") for item in items or ()]
-    started = partial(lookup(ENGINES, engine, "engine"), jobs=jobs, address=address, gpus=gpus)
+    changes = {"epochs": epochs, "precision": precision}
+    check_times(items, minutes, budget, engine)
+    chosen = items_of(items or ())
+    start = partial(lookup(ENGINES, engine, "engine"), jobs=jobs, address=address, gpus=gpus)
     asked = None if seeds is None else whole_numbers(seeds)
-    if precision is not None:
-        check_name("precision", precision)
-    if engine == "local":
-        resolved(device)
-    if engine == "local" and (address is not None or gpus is not None):
-        raise ValueError("engine: local takes no address and no share of a GPU; take --engine ray")
-    time = None if budget is None else seconds_of(budget)
-    own = {"epochs": epochs, "precision": precision}
-    pairs = [pair for item in chosen for pair in pairs_of(item, asked, smoke=smoke, **own)]
+    check_engine(engine, device, address, gpus, precision)
+    pairs = [pair for item in chosen for pair in pairs_of(item, asked, smoke=smoke, **changes)]
     pairs = only_those(pairs, only) if only else pairs
-    check_changes(pairs, **own)
-    kept = Store(store)
-    places: dict[str, Any] = {"root": root.expanduser().absolute(), "runs": kept.runs.absolute(), "device": device}
-    steps = [Step(pairs, together)] if items else [Step(_pairs_of_entry(e), e.together) for e in QUEUE]
+    check_changes(pairs, **changes)
+    kept, folder = Store(store), root.expanduser().absolute()
+    queued = [(pairs, together)] if items else queued_pairs()
     names = kept.names()
-    missing = [pair for step in steps for pair in step.pairs if pair.name not in names]
-    lost = {} if address else without_data(missing, places["root"])  # a cluster has its own
-    steps = [step._replace(pairs=[pair for pair in step.pairs if pair not in lost]) for step in steps]
-    limit = None if time is None else Budget(time, estimates_of(kept, device))
-    work = partial(perform, **places, compiled=compiled)
+    missing = [pair for each, _ in queued for pair in each if pair.name not in names]
+    lost = {} if address else without_data(missing, folder)  # a cluster has its own
+    queued = [([pair for pair in each if pair not in lost], size) for each, size in queued]
+    work = partial(perform, root=folder, runs=kept.runs.absolute(), device=device, compiled=compiled)
     with Display() as display:
         if minutes is None:
-            left = steps[0].pairs
-            summary = sweep(left, kept, started, perform=work, together=together, budget=limit, display=display)
+            limit = None if budget is None else limit_of(budget, kept, device)
+            summary = sweep(queued[0][0], kept, start, perform=work, together=together, budget=limit, display=display)
         else:
-            known = estimates_of(kept, device)
-            summary = run_for(60 * minutes, steps, kept, started, perform=work, estimates=known, display=display)
+            summary = run_for_minutes(minutes, queued, kept, start, perform=work, device=device, display=display)
     summary.failed += lost.values()
     conclude(summary, kept, json=json)
 

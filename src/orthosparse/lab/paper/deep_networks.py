@@ -21,7 +21,6 @@ from orthosparse.lab.paper._study import (
     unique,
 )
 from orthosparse.lab.paper._tables import table_of
-from orthosparse.lab.rendering.charts import draw, save
 from orthosparse.lab.rendering.contents import Figure
 from orthosparse.registry import lookup
 
@@ -96,6 +95,8 @@ def save_figure(rows: list[dict[str, Any]], path: Path, *, model: str = "mlp1000
     figure = _figure(RowIndex(rows), lookup(_networks(), model, "model"), distribution, smoke=False)
     if not figure.series:
         raise ValueError(f"rows: expected some of {figure.title}; got none")
+    from orthosparse.lab.rendering.charts import draw, save  # matplotlib comes along
+
     save(draw(figure), path)
 
 

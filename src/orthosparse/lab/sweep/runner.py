@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orthosparse.lab.sweep.budget import Budget
 from orthosparse.lab.sweep.display import Display
 from orthosparse.lab.sweep.pairs import Outcome, Pair, Task
 from orthosparse.lab.sweep.perform import Perform
 from orthosparse.lab.sweep.store import EXPIRY, Owner, Store, together_of
 from orthosparse.lab.sweep.tasks import begin, ordered, stacked
+
+if TYPE_CHECKING:
+    from orthosparse.lab.sweep.budget import Budget
 
 _POLL = 1.0  # seconds between two looks at what other runners have done
 _log = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ def run(
     *,
     perform: Perform,
     together: int | None = None,
-    budget: Budget | None = None,
+    budget: "Budget | None" = None,
     display: Display | None = None,
     expiry: float = EXPIRY,
     poll: float = _POLL,
@@ -91,7 +93,7 @@ class _Sweep:
         pairs: list[Pair],
         store: Store,
         together: int | None,
-        budget: Budget | None,
+        budget: "Budget | None",
         display: Display,
         expiry: float,
     ) -> None:
