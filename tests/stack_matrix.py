@@ -2,7 +2,8 @@
 
     python tests/stack_matrix.py     writes the table into docs/howto/stack.md
 
-A test that shows one cell has the mark ``@pytest.mark.stack("DDP", "masked")``.
+A test that shows one cell has the mark ``@pytest.mark.stack("DDP", "masked")``, and a third argument "refused" if it
+shows that something is refused.
 """
 
 import ast
@@ -17,24 +18,31 @@ COLUMNS = ("masked", "compact")
 BEGIN, END = "<!-- from the tests: python tests/stack_matrix.py -->", "<!-- end -->"
 
 
-def marks() -> Iterator[tuple[str, str, str]]:
-    """Yield (row, column, where) of every test that carries the mark."""
+def marks() -> Iterator[tuple[str, str, str, str]]:
+    """Yield (row, column, what it shows, where) of every test that carries the mark."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for function in ast.walk(ast.parse(path.read_text())):
             for mark in getattr(function, "decorator_list", ()):
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.stack":
-                    row, column = (ast.literal_eval(argument) for argument in mark.args)
-                    yield row, column, f"{path.relative_to(ROOT / 'tests').as_posix()}::{function.name}"
+                    row, column, *shown = (ast.literal_eval(argument) for argument in mark.args)
+                    yield (
+                        row,
+                        column,
+                        *(shown or ["tested"]),
+                        f"{path.relative_to(ROOT / 'tests').as_posix()}::{function.name}",
+                    )
 
 
 def table() -> str:
     """Return the table in Markdown, with the tests of each cell below it."""
     cells: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for row, column, where in marks():
+    shows: dict[tuple[str, str], str] = {}
+    for row, column, shown, where in marks():
         cells[row, column].append(where)
+        shows[row, column] = shown
     lines = [f"| | {' | '.join(COLUMNS)} |", f"|---|{'---|' * len(COLUMNS)}"]
     for row in ROWS:
-        lines.append(f"| {row} | {' | '.join('tested' if cells[row, column] else '' for column in COLUMNS)} |")
+        lines.append(f"| {row} | {' | '.join(shows.get((row, column), '') for column in COLUMNS)} |")
     tests = [
         f"- {row}, {column}: {', '.join(f'`{where}`' for where in cells[row, column])}"
         for row in ROWS

@@ -1,5 +1,7 @@
 """Compact models on two processes."""
 
+import copy
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -8,7 +10,7 @@ from torch.nn import functional
 
 from compacting.models import masked_net
 from contracts.ranks import on_two_ranks
-from orthosparse import BlockLinear, Rewirer, SparseLinear, compact, expand, masks_of
+from orthosparse import BlockLinear, Rewirer, SparseLinear, bake, compact, expand, load_sparse, masks_of
 from orthosparse.compacting import exchanged
 
 
@@ -98,6 +100,39 @@ def fsdp_shards_active_weights(rank):
         values = layer.values.full_tensor()
         torch.testing.assert_close(layer.scatter(values), weight, rtol=1e-9, atol=1e-9)
     assert all(torch.equal(mask, masks[name]) for name, mask in masks_of(model).items())
+
+
+def tensor_parallelism_keeps_layers_masked(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh, plan = init_device_mesh("cpu", (2,)), {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    model = mlp()
+    compact(model)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(NotImplementedError, match=r"only support nn\.Linear"):  # torch's own answer
+        parallelize_module(model, mesh, plan)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    x = batches(1)[0][0]
+    torch.testing.assert_close(model(x), mlp()(x))
+    # The way: divided first, masked then, and left so.
+    model = parallelize_module(nn.Sequential(*(copy.deepcopy(layer) for layer in baked())), mesh, plan)
+    load_sparse(model, mlp().state_dict())
+    for call in (compact, expand):
+        with pytest.raises(ValueError, match=r"parallelize_module, .* layers stay masked"):
+            call(model)
+    torch.testing.assert_close(model(x), mlp()(x))
+
+
+def baked():
+    model = mlp()
+    bake(model)
+    return model
+
+
+@pytest.mark.stack("TP", "compact", "refused")
+def test_tensor_parallelism_and_compact_layers_refuse_each_other(tmp_path):
+    on_two_ranks(tensor_parallelism_keeps_layers_masked, tmp_path)
 
 
 @pytest.mark.parametrize("work", [rank_0_measures, ddp_trains_active_weights, fsdp_shards_active_weights])

@@ -13,6 +13,7 @@ from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of
 from orthosparse.orthogonality import orthogonality_score
 from orthosparse.schemes import SCHEMES
+from orthosparse.schemes.eoi import eoi
 from orthosparse.structures import grid_of, structure_of, tiled
 
 OPTIONS = {"synflow": {"rounds": 7}, "snip_iterative": {"rounds": 4}, "ai": {"iterations": 50}}
@@ -220,6 +221,33 @@ def test_2_4_gives_every_layer_half_of_its_weights_two_of_any_four(distribution,
     for name, layer in find_layers(fours(), split={"2": 3}).items():
         for matrix in layer.views(orthosparse.masks_of(net)[name].contiguous()):
             assert structure_of(matrix.squeeze(0)) == "2:4", name
+
+
+@pytest.mark.parametrize(
+    "option", [{"align": "mask"}, {"core": 0.5}, {"stop": "first"}, {"start": "permuted"}, {"angle": 1.0}], ids=str
+)
+def test_2_4_has_no_rotations_to_change_and_refuses_before_anything_is_touched(option):
+    net, halves = fours(), two_of_four_masks(fours())
+    before = {name: parameter.clone() for name, parameter in net.named_parameters()}
+    with pytest.raises(ValueError, match=f"{next(iter(option))}: expected its default with structure '2:4'"):
+        eoi(net, halves, layers=find_layers(net, structure="2:4"), **option)
+    assert all(torch.equal(parameter, before[name]) for name, parameter in net.named_parameters())
+
+
+def test_2_4_is_drawn_so_that_there_is_nothing_to_align_it_to():
+    nets = fours(), fours()
+    nets[1].load_state_dict(nets[0].state_dict())
+    for net, option in zip(nets, ({}, {"align": "mask"}), strict=True):
+        orthosparse.sparsify(net, 0.5, structure="2:4", generator=torch.Generator().manual_seed(0), **option)
+    first, second = (net.state_dict() for net in nets)
+    assert all(torch.equal(first[name], second[name]) for name in first if name.endswith("weight_mask"))
+    assert all(torch.equal(first[name], second[name]) for name in first if name.endswith("weight"))
+
+
+def two_of_four_masks(net):
+    g = torch.Generator().manual_seed(0)
+    orthosparse.sparsify(net, 0.5, structure="2:4", generator=g)
+    return orthosparse.masks_of(net)
 
 
 def test_2_4_is_chosen_anew_in_every_layer():

@@ -114,12 +114,22 @@ def _check_unwrapped(model: nn.Module) -> None:
         if isinstance(model, wrappers)
         else "torch.compile"
         if compiled
-        else "fully_shard"
+        else _divided_by(model)
         if any(is_sharded(parameter) for parameter in model.parameters())
         else ""
     )
+    if what == "parallelize_module":
+        raise ValueError(
+            "model: expected one before parallelize_module, which does not divide compact layers either: with tensor "
+            "parallelism layers stay masked"
+        )
     if what:
         raise ValueError(f"model: expected one before {what}, which would not see the exchange; call this first")
+
+
+def _divided_by(model: nn.Module) -> str:
+    managed = any(getattr(module, "_is_fsdp_managed_module", False) for module in model.modules())
+    return "fully_shard" if managed else "parallelize_module"
 
 
 def _like(model: nn.Module, candidates: list[Candidate], like: Any) -> list[Candidate]:

@@ -70,18 +70,15 @@ def sparse_orthogonal_(
     shape, dtype = (weight.shape[0], weight.shape[1]), weight.dtype if scale == 1 else torch.float64
     _check_align(align, weight)
     asked: dict[str, Any] = {"density": density, "count": count, "floor": floor, "align": align, "core": core}
-    if check_structure(structure) == ENTRIES:
+    check_rotations(check_structure(structure), stop=stop, angle=angle, start=start, align=align, core=core)
+    if structure == ENTRIES:
         law = Law(stop=stop, angle=angle, start=start)
         draws: dict[str, Any] = {"generator": generator, "dtype": dtype, "threads": threads, **law}
         draws["out"] = weight.detach() if scale == 1 and can_hold(weight) else None
         values, mask = _entry_matrix(shape, **asked, **draws)
     elif structure == TWO_OF_FOUR:
-        _check_defaults(stop=stop == "exact", angle=angle is None, start=start == "identity")
-        _check_defaults(align=align is None, core=core is None)
         values, mask = half_matrix(shape, density=density, count=count, generator=generator, dtype=dtype)
     else:
-        if angle is not None:
-            raise ValueError(f"angle: expected None, as rotations of blocks have no angle; got {angle!r}")
         values, mask = block_matrix(shape, structure, stop=stop, start=start, generator=generator, dtype=dtype, **asked)
     if values.data_ptr() != weight.data_ptr():
         write_(weight, values if scale == 1 else values.mul_(scale))
@@ -89,10 +86,15 @@ def sparse_orthogonal_(
     return active
 
 
-def _check_defaults(**is_default: bool) -> None:
-    for name, fine in is_default.items():
-        if not fine:
+def check_rotations(structure: str, *, stop: str, angle: float | None, start: str, align: Any, core: Any) -> None:
+    """Raise a ValueError for an option that the rotations of a structure do not have; 2:4 has no rotations at all."""
+    if structure == TWO_OF_FOUR:
+        changed = {"stop": stop != "exact", "angle": angle is not None, "start": start != "identity"}
+        changed |= {"align": align is not None, "core": core is not None}
+        for name in (name for name, differs in changed.items() if differs):
             raise ValueError(f"{name}: expected its default with structure '2:4', which has no rotations to change")
+    elif structure != ENTRIES and angle is not None:
+        raise ValueError(f"angle: expected None, as rotations of blocks have no angle; got {angle!r}")
 
 
 def sparse_delta_orthogonal_(

@@ -12,6 +12,7 @@ from orthosparse.counts import TENSOR_FLOORS, apportion, raise_to_floors
 from orthosparse.givens.task import make_task
 from orthosparse.init import sparse_delta_orthogonal_, sparse_orthogonal_
 from orthosparse.init.delta import TAPS
+from orthosparse.init.sparse import check_rotations
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 from orthosparse.masks import counts_of
@@ -90,6 +91,9 @@ def eoi(
     make_task((1, 1), stop=stop, angle=angle, start=start)  # refuses bad ones before any weight is touched
     options = {"gain": gain, "stop": stop, "angle": angle, "start": start, "floor": floor}
     options |= {"core": _check_core(core, center_density), "center_density": _check_center_density(center_density)}
+    rotations = {"stop": stop, "angle": angle, "start": start, "align": True if aligned else None, "core": core}
+    for structure in {layer.structure for layer in layers.values()}:
+        check_rotations(structure, **rotations)
     counts = counts_of(masks)
     layers = {name: _as_filled(layer, depthwise) for name, layer in layers.items()}
     kept = {name for name, layer in layers.items() if layer.groups > 1 and depthwise == "keep"}
