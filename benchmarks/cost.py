@@ -1,11 +1,11 @@
 """Time and memory of `sparsify`, against those of the model's own initialization and weights.
 
-    python benchmarks/cost.py [linear gpt2 gpt2-xl ...] [--density 0.1] [--threads 1 2] [--busy]
+    python benchmarks/cost.py [linear gpt2 gpt2-xl ...] [--density 0.1] [--threads 1 2] [--busy 1]
 
 Every measurement is a process of its own. Printed are the seconds of the model's own initialization and of `sparsify`,
 their ratio (by the clock on the wall and by that of the processor), and how far `sparsify` raises the memory of the
-process, in multiples of the weights' bytes. With --busy as many processes as there are cores compute beside it. Linux
-only: the memory is read from /proc.
+process, in multiples of the weights' bytes. With --busy so many other processes compute beside it. Linux only: the
+memory is read from /proc.
 """
 
 import argparse
@@ -90,13 +90,13 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=["linear", "gpt2"], metavar="model", help=", ".join(MODELS))
     parser.add_argument("--density", type=float)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, os.cpu_count() or 1])
-    parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--busy", type=int, default=0, metavar="PROCESSES")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.alone:
         print(measure(chosen.models[0], chosen.density, chosen.threads[0]), flush=True)
         return
-    others = [multiprocessing.Process(target=spin, daemon=True) for _ in range(os.cpu_count() or 1) if chosen.busy]
+    others = [multiprocessing.Process(target=spin, daemon=True) for _ in range(chosen.busy)]
     for other in others:
         other.start()
     for name in chosen.models:

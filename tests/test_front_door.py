@@ -10,6 +10,7 @@ from torch import nn
 import orthosparse
 from contracts.models import MODELS
 from contracts.ranks import on_two_ranks
+from orthosparse import front_door, masking
 from orthosparse.counts import count_of
 from orthosparse.structures import structure_of
 
@@ -266,16 +267,56 @@ def test_a_layer_without_entries_is_left_out_by_every_scheme_and_told(scheme):
         orthosparse.sparsify(nn.Sequential(nn.Linear(0, 8)), 0.5, scheme=scheme)
 
 
-def test_what_fails_after_the_masks_are_on_takes_them_off_again(monkeypatch):
+@pytest.mark.parametrize(("scheme", "step"), [("base", "synchronize"), ("eoi", "attach")])
+def test_what_fails_after_the_masks_are_on_takes_them_off_again(monkeypatch, scheme, step):
     model = nn.Sequential(nn.LSTM(4, 4), nn.Linear(4, 4))
     before, names = state_of(model), [name for name, _ in model.named_parameters()]
-    types = [type(module) for module in model.modules()]
-    monkeypatch.setattr(orthosparse.masking, "synchronize", lambda model, group: 1 / 0)
+    types, work = [type(module) for module in model.modules()], getattr(masking, step)
+
+    def fails_at_its_end(*given, **named):
+        work(*given, **named)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(masking, step, fails_at_its_end)
     with pytest.raises(ZeroDivisionError):
-        orthosparse.sparsify(model, 0.5)
+        orthosparse.sparsify(model, 0.5, scheme=scheme, bias_std=1.0)
     assert_same(before, state_of(model))
     assert [name for name, _ in model.named_parameters()] == names
     assert [type(module) for module in model.modules()] == types
+
+
+def test_an_interrupt_in_the_last_layer_leaves_the_first_as_it_was(monkeypatch):
+    model, names = MODELS["mlp"].make(), []
+    before, measured = state_of(model), front_door.row_of
+
+    def interrupted(layer, *given, **named):
+        names.append(layer.name)
+        if len(names) == len(orthosparse.find_layers(model)):
+            raise KeyboardInterrupt
+        return measured(layer, *given, **named)
+
+    monkeypatch.setattr(front_door, "row_of", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        orthosparse.sparsify(model, 0.5, bias_std=1.0)
+    assert len(names) > 1
+    assert_same(before, state_of(model))
+
+
+def test_bits_and_counts_do_not_depend_on_the_number_of_threads():
+    states, reports, before = [], [], torch.get_num_threads()
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            model = nn.Sequential(nn.Linear(700, 900), nn.Linear(900, 700), nn.Linear(700, 40), nn.Conv2d(40, 50, 3))
+            reports.append(orthosparse.sparsify(model, 0.1, bias_std=0.5, generator=torch.Generator().manual_seed(3)))
+            states.append(model.state_dict())
+    finally:
+        torch.set_num_threads(before)
+    counts = [[(row.layer, row.asked, row.got, row.note) for row in report.rows] for report in reports]
+    assert counts[0] == counts[1] == counts[2]
+    assert all(row.orthogonality < 1e-5 for report in reports for row in report.rows)
+    for state in states[1:]:
+        assert_same(states[0], state)
 
 
 def test_halves_go_up():

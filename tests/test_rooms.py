@@ -26,6 +26,8 @@ FLOORS = {
     "structures": 0,
     "strides": 0,
     "substitution": 0,
+    "drafts": 0,
+    "threads": 0,
     "twice": 0,
     "tables": 0,
     "operators": 0,

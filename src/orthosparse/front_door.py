@@ -3,9 +3,11 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from orthosparse import masking
@@ -22,6 +24,7 @@ from orthosparse.distributed import (
     raised_on_every_rank,
 )
 from orthosparse.distributions import DISTRIBUTIONS
+from orthosparse.drafts import Drafts, can_draft
 from orthosparse.floors import floor_notes, meet_floors
 from orthosparse.layers import Layer, Split, find_layers, left_dense, summarize, unwrapped
 from orthosparse.mappings import Density, Masks, ScoredMasks
@@ -37,6 +40,7 @@ from orthosparse.schemes import SCHEME_FLOORS, SCHEMES
 from orthosparse.selection import Selector
 from orthosparse.sharding import full_tensor
 from orthosparse.structures import ENTRIES
+from orthosparse.threads import shared
 
 
 def sparsify(
@@ -134,17 +138,16 @@ def sparsify(
     masks = dict(meet_floors(given, floors, floor, seed, layers, fixed=isinstance(density, Mapping)))
     asked, scored = counts_of(given), given if isinstance(given, ScoredMasks) else None
     del given  # each mask can be freed as soon as its layer has another one
-    with _unchanged_on_error(model, layers):
-        values: dict[str, Any] = {"gain": gain, "bias_std": bias_std, "generator": derive(seed, "scheme")}
-        masks = fill(model, masks, layers=layers, consume=True, progress=report, **values, **filled_by)
-        masking.attach(model, masks, layers=layers, filled=not fill.is_own)
-        masking.synchronize(model, group)
-        notes = floor_notes(asked, counts_of(masks), floors)
-        shared = overlap(scored, masks) if scored else dict.fromkeys(masks)
-        rows = [
-            _row(layer, masks[name], structure, notes[name], asked=asked[name], overlap=shared[name], gain=gain)
-            for name, layer in layers.items()
-        ]
+    draw = partial(fill, model, gain=gain, bias_std=bias_std, progress=report, **filled_by)
+    measure = partial(_rows, asked=asked, floors=floors, scored=scored, structure=structure, gain=gain)
+    if _can_draft(fill, layers):
+        rows = _drafted(model, masks, layers, draw, measure, seed)
+    else:
+        with _unchanged_on_error(model, layers):
+            masks = draw(masks, layers=layers, consume=True, generator=derive(seed, "scheme"))
+            masking.attach(model, masks, layers=layers, filled=not fill.is_own)
+            masking.synchronize(model, group)
+            rows = measure(masks, layers)
     total = sum(asked.values()) if structure == ENTRIES else _entries(density, layers)
     names = label(distribute, density, scored is not None), fill.name
     left, replaced = left_dense(model, layers), fill.name != "base"
@@ -159,10 +162,68 @@ def _entries(density: Density, layers: Mapping[str, Layer]) -> int:
     return count_of(density, sum(layer.numel for layer in layers.values()))
 
 
-def _row(layer: Layer, mask: torch.Tensor, structure: str, note: str, **facts: Any) -> Row:
-    weight = full_tensor(layer.parameter())  # zero off the mask
-    note = "; ".join(filter(None, [note, structure_note(layer, structure)]))
-    return row_of(layer, weight, mask, note=note, **facts)
+def _can_draft(scheme: Member, layers: Mapping[str, Layer]) -> bool:
+    """Whether weights can be drawn layer by layer beside the old ones: by one process, into memory of the CPU."""
+    alone = not (dist.is_available() and dist.is_initialized())
+    goes_by_layer = not scheme.is_own and scheme.takes("consume")
+    return alone and goes_by_layer and all(can_draft(layer.parameter()) for layer in layers.values())
+
+
+def _drafted(
+    model: nn.Module,
+    masks: dict[str, torch.Tensor],
+    layers: Mapping[str, Layer],
+    draw: Callable[..., Masks],
+    measure: Callable[[Masks, Mapping[str, Layer]], list[Row]],
+    seed: int,
+) -> list[Row]:
+    """Draw and measure layer by layer, keep the active entries alone, and change the model at the very end.
+
+    That takes less memory than a copy of the old weights, from which errors could be undone.
+    """
+    drafts = Drafts()
+
+    def drawn(name: str) -> tuple[torch.Tensor, list[Row]]:
+        layer = {name: layers[name]}
+        with drafts.beside(layers[name].parameter()) as keep:
+            given = {name: masks.pop(name)}
+            mask = draw(given, layers=layer, consume=True, generator=derive(seed, "scheme"))[name]
+            keep(mask)
+            return mask, measure({name: mask}, layer)
+
+    with _unchanged_on_error(model, layers, weights=False):
+        found = dict(zip(layers, shared(drawn, [*layers], [layer.numel for layer in layers.values()]), strict=True))
+        masking.attach(model, {name: mask for name, (mask, _) in found.items()}, layers=layers, filled=True)
+    drafts.write()
+    return [row for _, rows in found.values() for row in rows]
+
+
+def _rows(
+    masks: Masks,
+    layers: Mapping[str, Layer],
+    *,
+    asked: Mapping[str, int],
+    floors: dict[str, int],
+    scored: ScoredMasks | None,
+    structure: str,
+    gain: float,
+) -> list[Row]:
+    """Measure layers whose weights lie on these masks."""
+    given = {name: scored[name] for name in masks} if scored else {}
+    notes = floor_notes({name: asked[name] for name in masks}, counts_of(masks), floors)
+    overlaps = overlap(given, masks) if scored else dict.fromkeys(masks)
+    return [
+        row_of(
+            layer,
+            full_tensor(layer.parameter()),  # zero off the mask
+            masks[name],
+            asked=asked[name],
+            overlap=overlaps[name],
+            gain=gain,
+            note="; ".join(filter(None, [notes[name], structure_note(layer, structure)])),
+        )
+        for name, layer in layers.items()
+    ]
 
 
 def _floor(scheme: Member, layer: Layer, options: Mapping[str, Any]) -> int:
@@ -188,13 +249,16 @@ def _layers(model: nn.Module, density: Density, **which: Any) -> dict[str, Layer
 
 
 @contextmanager
-def _unchanged_on_error(model: nn.Module, layers: Mapping[str, Layer]) -> Iterator[None]:
-    """Take off all masks, and put weights and biases back as they were, when the block raises."""
-    leaves = [leaf(layer.module, tensor) for layer in layers.values() for tensor in (layer.tensor, *layer.biases)]
+def _unchanged_on_error(model: nn.Module, layers: Mapping[str, Layer], *, weights: bool = True) -> Iterator[None]:
+    """Take off all masks, and put biases and, if they may have changed, weights back, when the block raises."""
+    tensors = [(layer, tensor) for layer in layers.values() for tensor in ((layer.tensor,) * weights + layer.biases)]
+    leaves = [leaf(layer.module, tensor) for layer, tensor in tensors]
     before = [parameter.detach().clone() for parameter in leaves]
     try:
         yield
     except BaseException:
+        for masked in masking.masked_layers(model).values():
+            masked.holder.mask.fill_(True)  # baking then leaves the weights as they are
         masking.bake(model)
         with torch.no_grad():
             for parameter, value in zip(leaves, before, strict=True):

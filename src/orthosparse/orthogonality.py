@@ -17,6 +17,7 @@ import torch
 from orthosparse.checks import check_gain, check_groups, check_readable
 from orthosparse.gram import sparse_squares
 from orthosparse.strides import per_side, polyphase
+from orthosparse.threads import kernel_threads
 
 # Rounding of a long chain of float64 operations: measured scores are 1e-14 for rotations (300 rows), 1e-13 for dense
 # kernels (512 channels, five QRs), and grow about like the side.
@@ -73,7 +74,7 @@ def orthogonality_score(
 def _sparse_squares(matrix: torch.Tensor, gain: float, dtype: torch.dtype) -> float:
     """Return the square of the score of one matrix, from its non-zeros where they are few."""
     real = matrix if matrix.dtype in (torch.float32, torch.float64) else matrix.to(dtype)
-    squares = sparse_squares(real, scale=1 / gain, threads=torch.get_num_threads())
+    squares = sparse_squares(real, scale=1 / gain, threads=kernel_threads(real.numel()))
     return float(_squares(_scaled(matrix[None], gain, dtype))) if squares is None else squares
 
 

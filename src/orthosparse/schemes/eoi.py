@@ -22,11 +22,11 @@ from orthosparse.schemes._fill import check_scales, fill_biases, full_weight, ma
 from orthosparse.sharding import zero_off_
 from orthosparse.strides import phases_of
 from orthosparse.structures import ENTRIES
+from orthosparse.threads import kernel_threads
 
 # The tap of grouped convolutions.
 _DEPTHWISE = {"keep": None, "center": "center", "shift": "random", "paper-code": "center"}
 STRIDED = {"tile": "a window of taps that tiles the picture", "delta": "one tap, as the paper has it"}
-_LARGE = 2**20  # weights from which more than one thread pays
 
 
 def eoi(
@@ -170,7 +170,7 @@ def _kernel(
             transposed=layer.transposed,
             align=goal,
             generator=derive(seed, layer.name),
-            threads=_threads(weight),
+            threads=kernel_threads(weight.numel()),
             **_geometry(layer, strided),
             **options,
         )
@@ -188,7 +188,10 @@ def _kernels(
         views = zip(layer.views(values), layer.views(mask), *_asked(layer, count, goal, strided), strict=True)
         for index, (view, active, share, align) in enumerate(views):
             kernel = view.flatten(0, 1).unflatten(-1, layer.kernel)  # a view, or a copy where rows alternate
-            draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(kernel)}
+            draws: dict[str, Any] = {
+                "generator": derive(seed, layer.name, index),
+                "threads": kernel_threads(kernel.numel()),
+            }
             drawn = sparse_delta_orthogonal_(
                 _as_stored(kernel, transposed),
                 count=share,
@@ -216,7 +219,10 @@ def _linear(layer: Layer, count: int, goal: torch.Tensor | None, seed: int, **op
         views = zip(layer.views(weight), layer.views(mask), *_asked(layer, count, goal, "delta"), strict=True)
         for index, (view, active, share, align) in enumerate(views):
             matrix = view.flatten(0, 1)[..., 0]  # a view, or a copy where rows alternate
-            draws: dict[str, Any] = {"generator": derive(seed, layer.name, index), "threads": _threads(matrix)}
+            draws: dict[str, Any] = {
+                "generator": derive(seed, layer.name, index),
+                "threads": kernel_threads(matrix.numel()),
+            }
             draws["align"] = None if align is None else align.reshape(matrix.shape)
             drawn = sparse_orthogonal_(matrix, count=share, structure=layer.structure, **draws, **options)
             if len(layer.shapes) == 1:
@@ -290,7 +296,3 @@ def _check_floors(floors: Mapping[str, int], counts: Mapping[str, int], floor: s
     if below and floor == "error":
         named = ", ".join(f"{name!r} has {counts[name]} of {floors[name]}" for name in below)
         raise ValueError(f"masks: expected enough entries for orthogonality in every layer; {named}")
-
-
-def _threads(weight: torch.Tensor) -> int:
-    return torch.get_num_threads() if weight.numel() >= _LARGE else 1

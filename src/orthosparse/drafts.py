@@ -1,0 +1,85 @@
+"""New weights of a model, kept aside as their active entries until all of them are known, and then written at once."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # numpy has no bfloat16
+
+
+def can_draft(parameter: nn.Parameter) -> bool:
+    """Whether a parameter is a plain tensor in the memory of the CPU."""
+    return type(parameter.data) is Tensor and parameter.device.type == "cpu"
+
+
+class Drafts:
+    """Sparse weights that are drawn, measured and kept beside the old ones, which do not change before `write`.
+
+    They take the memory of their active entries, and that of one weight for each thread that draws.
+
+    Example:
+        >>> layer, drafts = nn.Linear(2, 2), Drafts()
+        >>> before, mask = layer.weight.detach().clone(), torch.eye(2, dtype=torch.bool)
+        >>> with drafts.beside(layer.weight) as keep:
+        ...     _ = layer.weight.data.copy_(3 * torch.eye(2))
+        ...     keep(mask)
+        >>> torch.equal(layer.weight, before)
+        True
+        >>> drafts.write()
+        >>> layer.weight.tolist()
+        [[3.0, 0.0], [0.0, 3.0]]
+    """
+
+    def __init__(self) -> None:
+        self._scratch = threading.local()
+        self._kept: list[tuple[Tensor, Tensor, npt.NDArray[Any]]] = []
+
+    @contextmanager
+    def beside(self, parameter: nn.Parameter) -> Iterator[Callable[[Tensor], None]]:
+        """Let a copy stand in for the values of a parameter while the block runs.
+
+        Yields a function that keeps what the parameter holds on a mask, the whole of what is to be written to it.
+        """
+        own = parameter.data
+        parameter.data = self._copy(own)
+        try:
+            yield lambda mask: self._kept.append((own, mask, _bits(parameter.data)[mask.numpy()]))
+        finally:
+            parameter.data = own
+
+    def write(self) -> None:
+        """Write all that was kept, zeros elsewhere. An interrupt waits for the end: half of a start is none."""
+        try:
+            self._write_rest()
+        except KeyboardInterrupt:
+            self._write_rest()
+            raise
+
+    def _write_rest(self) -> None:
+        while self._kept:
+            own, mask, active = self._kept[-1]
+            bits = _bits(own)
+            bits.fill(0)
+            bits[mask.numpy()] = active
+            self._kept.pop()
+
+    def _copy(self, own: Tensor) -> Tensor:
+        """Copy to memory that was used before: the first touch of fresh memory can cost more than the copy."""
+        if not own.is_contiguous():
+            return own.clone()
+        size, scratch = own.numel() * own.element_size(), getattr(self._scratch, "bytes", None)
+        if scratch is None or len(scratch) < size:
+            scratch = self._scratch.bytes = torch.empty(size, dtype=torch.uint8, device="cpu")
+        copy = scratch[:size].view(own.dtype).view_as(own)
+        np.copyto(_bits(copy), _bits(own))  # torch would share the copy among threads
+        return copy
+
+
+def _bits(tensor: Tensor) -> npt.NDArray[Any]:
+    return tensor.view(_BITS[tensor.element_size()]).numpy()

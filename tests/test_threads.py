@@ -1,0 +1,75 @@
+import threading
+
+import pytest
+import torch
+
+from orthosparse.threads import kernel_threads, shared
+
+LARGE = 2**20
+
+
+@pytest.fixture
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5], indirect=True)
+@pytest.mark.parametrize("items", [0, 1, 3, 9])
+def test_results_come_in_the_order_of_the_items(threads, items):
+    assert shared(lambda item: item * item, range(items), [LARGE] * items) == [item * item for item in range(items)]
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_a_thread_that_is_held_up_leaves_the_other_items_to_others(threads):
+    rest, done = threading.Event(), []
+
+    def work(item):
+        if item == 0:
+            assert rest.wait(60)  # until all others are done
+        done.append(item)
+        if len(done) == 7:
+            rest.set()
+        return item
+
+    assert shared(work, range(8), [LARGE] * 8) == [*range(8)]
+    assert done[-1] == 0
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_an_error_comes_back_and_what_has_not_begun_does_not(threads):
+    begun = []
+
+    def work(item):
+        begun.append(item)
+        raise ValueError(f"item {item}")
+
+    with pytest.raises(ValueError, match="item 0"):
+        shared(work, range(1000), [LARGE] * 1000)
+    assert len(begun) < 1000
+
+
+@pytest.mark.parametrize("threads", [3], indirect=True)
+def test_kernels_have_all_threads_or_share_layers_and_never_both(threads):
+    def found(sizes):
+        return shared(lambda size: kernel_threads(LARGE), sizes, sizes)
+
+    assert kernel_threads(LARGE) == 3
+    assert kernel_threads(LARGE - 1) == 1
+    assert found([LARGE] * 3) == [1] * 3
+    assert found([LARGE, 1, 1]) == [3] * 3  # one item has most of the weights
+    assert found([10] * 3) == [3] * 3  # not worth a thread
+    assert kernel_threads(LARGE) == 3
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_the_number_of_threads_of_torch_survives_work_that_sets_it(threads):
+    shared(lambda item: torch.set_num_threads(1), range(4), [LARGE] * 4)
+    assert torch.get_num_threads() == 2
+    later = []
+    other = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+    other.start()
+    other.join()
+    assert later == [2]
