@@ -199,3 +199,15 @@ def test_half_precision_weights_are_pruned_further():
     model = nn.Sequential(nn.Linear(32, 32)).half()
     orthosparse.prune(model, 0.5, structure="block:16")
     assert orthosparse.prune(model, 0.25).got == 256
+
+
+def test_a_compact_model_is_to_be_expanded_first():
+    model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 8))
+    orthosparse.sparsify(model, 0.4)
+    orthosparse.compact(model)
+    before = state_of(model)
+    with pytest.raises(ValueError, match=r"model: expected no compact layers; 0, 2 are: expand\(model\) first"):
+        orthosparse.prune(model, 0.2)
+    assert_same(before, state_of(model))
+    orthosparse.expand(model)
+    assert orthosparse.prune(model, 0.2).got == count_of(0.2, 32 * 32 + 32 * 8)

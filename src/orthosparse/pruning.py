@@ -18,6 +18,7 @@ from orthosparse.layers import Layer, find_layers, left_dense, unwrapped
 from orthosparse.mappings import Density, Masks, ScoredMasks
 from orthosparse.masks import counts_of, density_of, top_units
 from orthosparse.members import label, member_of, route
+from orthosparse.modules.compact_module import Compact
 from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.report import Report
@@ -128,6 +129,8 @@ def _layers(
     else:
         given = "include" if include is not None else "exclude" if exclude else "structure"
         raise ValueError(f"{given}: expected none for a model that has masks: they say what is pruned")
+    if compact := [name for name, module in model.named_modules() if isinstance(module, Compact)]:
+        raise ValueError(f"model: expected no compact layers; {', '.join(compact)} are: expand(model) first")
     if not layers or layers.keys() < old.keys():
         lacking = ", ".join(old.keys() - layers.keys()) or "any"
         raise ValueError(f"model: expected layers to prune, named or found by find_layers; did not find {lacking}")

@@ -91,7 +91,13 @@ def eoi(
     make_task((1, 1), stop=stop, angle=angle, start=start)  # refuses bad ones before any weight is touched
     options = {"gain": gain, "stop": stop, "angle": angle, "start": start, "floor": floor}
     options |= {"core": _check_core(core, center_density), "center_density": _check_center_density(center_density)}
-    rotations = {"stop": stop, "angle": angle, "start": start, "align": True if aligned else None, "core": core}
+    rotations: dict[str, Any] = {
+        "stop": stop,
+        "angle": angle,
+        "start": start,
+        "align": True if aligned else None,
+        "core": core,
+    }
     for structure in {layer.structure for layer in layers.values()}:
         check_rotations(structure, **rotations)
     counts = counts_of(masks)
