@@ -374,3 +374,31 @@ def test_a_rewirer_that_will_never_move_says_so(every, steps, never, caplog):
     warned = [record.getMessage() for record in caplog.records]
     first = f"its first update would be step {every}, and masks rest from step {0.75 * steps:g} on"
     assert [first in message for message in warned] == [True] * never
+
+
+@pytest.mark.parametrize("grow", ["gradient", "random"])
+@pytest.mark.parametrize("exchange", [orthosparse.compact, orthosparse.expand, orthosparse.bake])
+def test_layers_that_were_exchanged_are_not_moved_by_what_they_were(grow, exchange):
+    model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32))
+    orthosparse.sparsify(model, 0.3, generator=torch.Generator().manual_seed(0))
+    if exchange is orthosparse.expand:
+        orthosparse.compact(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rewirer = orthosparse.Rewirer(model, optimizer, grow=grow, every=2, steps=20)
+    exchange(model, optimizer=optimizer)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(1, 32)).sum().backward()
+        optimizer.step()
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        if not rewirer.due:
+            rewirer.step()
+    with pytest.raises(RuntimeError, match="'0' was exchanged since"):
+        rewirer.step()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    if exchange is orthosparse.bake:
+        return
+    other = orthosparse.Rewirer(model, optimizer, grow="random", every=2, steps=20)
+    other.load_state_dict(rewirer.state_dict())
+    other.step()
+    assert other.updates == 1

@@ -155,8 +155,11 @@ class Rewirer:
         """Count one optimizer step, and rewire if it is time.
 
         Raises:
-            RuntimeError: it is time, and no backward pass went through some layer since the last step.
+            RuntimeError: it is time, and no backward pass went through some layer since the last step, or layers have
+                been exchanged (by `compact`, `expand`, `bake`) since this Rewirer was made.
         """
+        if self.due:
+            self._check_layers()
         due, gathered = self.due, self._gradients.stop()
         self.taken += 1
         moved = due and self._rewire(gathered)
@@ -181,6 +184,15 @@ class Rewirer:
         self.taken, self.updates, self.postponed, self.seed, self.momentum, moved = saved
         self.moved, self.moved_in_all = {}, dict.fromkeys(self.units, 0) | moved
         self._listen_when_due()
+
+    def _check_layers(self) -> None:
+        now = units_of(self.model)
+        for name, units in self.units.items():
+            if name not in now or now[name].host is not units.host:
+                raise RuntimeError(
+                    f"step: expected the layers that this Rewirer was made for; {name!r} was exchanged since (by "
+                    "compact, expand or bake): make another one, and hand it this one's state_dict"
+                )
 
     def _moving(self) -> list[str]:
         """Return the layers whose masks move: a frozen one would only lose weights."""
