@@ -79,3 +79,11 @@ def test_on_a_gpu_the_product_is_that_of_torchs_csr_tensors(dtype):
     values, *tables = entries(weight)
     y = csr_inference(x, values, bias, *tables, inputs=48, features_first=False)
     torch.testing.assert_close(y, functional.linear(x, weight, bias), rtol=2e-2, atol=2e-2)
+
+
+def test_under_autocast_the_weight_keeps_its_type():
+    x, weight, bias = drawn(0, 3, 4, [2], torch.float32)
+    values, *tables = entries(weight)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = csr_inference(x.bfloat16(), values, bias, *tables, inputs=4, features_first=False)
+    torch.testing.assert_close(y, functional.linear(x.bfloat16().float(), weight, bias))

@@ -81,9 +81,9 @@ def _fastest(name: str, layer: Layer, x: Tensor, tolerance: float) -> tuple[nn.M
     dense = _dense(times, x)
     best = min(times, key=times.__getitem__)
     form = best if times[best] < _MARGIN * times[dense] else dense
-    fastest_dense = min(seconds for form, seconds in times.items() if form in (DENSE, CHANNELS_LAST))
-    if form == dense and len(forms) > (CHANNELS_LAST in forms) + 1:
-        notes.append("sparse forms are slower")
+    fastest_dense = min(taken for form, taken in times.items() if form in (DENSE, CHANNELS_LAST))
+    slower = [each for each in times if form == dense and each not in (DENSE, CHANNELS_LAST)]
+    notes += [f"{each} takes {times[each] / fastest_dense:.2f}x the time" for each in slower]
     row = row_of(name, layer, times=times, ratio=fastest_dense / times[form], note="; ".join(notes))
     return forms[form], DeployedLayer(**vars(row) | {"form": form})
 

@@ -62,7 +62,7 @@ class Networks:
         try:
             outputs_of(compiled, self.arguments)
         except ValueError as error:
-            self.notes.append(f"{name}: torch.compile fails: {first_line(error)}")
+            self.notes.append(f"{name}: torch.compile fails: {first_line(error.__cause__ or error)}")
         else:
             self.add(name, compiled)
 

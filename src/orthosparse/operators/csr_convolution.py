@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from orthosparse.operators import csr_kernel
-from orthosparse.operators.csr_inference import check_without_gradients, is_direct
+from orthosparse.operators.csr_inference import is_direct, prepared
 
 _library = torch.library.Library("orthosparse", "FRAGMENT")
 _library.define(
@@ -65,7 +65,7 @@ def csr_convolution(
     Raises:
         ValueError: pictures of another shape or type, or too small ones.
     """
-    check_without_gradients(x, values)
+    x = prepared(x, values)
     if x.dim() != len(geometry.kernel) + 2 or x.shape[1] != inputs or x.dtype != values.dtype:
         sides = ", side" * len(geometry.kernel)
         expected = f"[batch, {inputs}{sides}] in {values.dtype}"

@@ -38,7 +38,7 @@ def csr_inference(
         features_first: how the result lies in memory: as the product makes it, which the next product takes without a
             copy; else contiguous.
     """
-    check_without_gradients(x, values)
+    x = prepared(x, values)
     check_factors(x, values, inputs=inputs)
     direct = is_direct(x) and x.device.type == "cpu"
     call: Any = _linear if direct else torch.ops.orthosparse.csr_inference
@@ -46,10 +46,15 @@ def csr_inference(
     return result
 
 
-def check_without_gradients(x: Tensor, values: Tensor) -> None:
-    """Raise RuntimeError if somebody wants gradients."""
+def prepared(x: Tensor, values: Tensor) -> Tensor:
+    """Return samples in the type of the weight under autocast, where layers before this one may return another.
+
+    Raises:
+        RuntimeError: somebody wants gradients.
+    """
     if torch.is_grad_enabled() and (x.requires_grad or values.requires_grad):
         raise RuntimeError("layers for inference have no gradients; call them under torch.inference_mode()")
+    return x.to(values.dtype) if torch.is_autocast_enabled(x.device.type) and x.is_floating_point() else x
 
 
 def is_direct(x: Tensor) -> bool:
