@@ -132,13 +132,13 @@ def second_times(deployed: nn.Module, x: Tensor) -> dict[str, float]:
 
 def second_ratio(module: Entries, x: Tensor) -> float:
     calls: dict[str, Callable[[], Any]] = {"chosen": lambda: module.forward(x)}
-    for number, (layer, samples) in enumerate(dense_forms(module, x)):
-        calls[f"dense {number}"] = lambda layer=layer, samples=samples: layer(samples)
+    for number, layer in enumerate(dense_forms(module)):
+        calls[f"dense {number}"] = lambda layer=layer: layer(x)
     times = milliseconds(calls, CPU, rounds=9, block=0.005)
     return min(taken for name, taken in times.items() if name != "chosen") / times["chosen"]
 
 
-def dense_forms(module: Entries, x: Tensor) -> list[tuple[nn.Module, Tensor]]:
+def dense_forms(module: Entries) -> list[nn.Module]:
     weight = module.weight
     if isinstance(module, EntriesLinear):
         layer: nn.Module = nn.Linear(*weight.shape[::-1], bias=module.bias is not None)
@@ -152,10 +152,7 @@ def dense_forms(module: Entries, x: Tensor) -> list[tuple[nn.Module, Tensor]]:
     layer.weight.copy_(weight)
     if module.bias is not None:
         layer.bias.copy_(module.bias)
-    if weight.dim() != 4:
-        return [(layer, x.contiguous())]
-    last = copy.deepcopy(layer).to(memory_format=torch.channels_last)
-    return [(layer, x.contiguous()), (last, x.contiguous(memory_format=torch.channels_last))]
+    return [layer, copy.deepcopy(layer).to(memory_format=torch.channels_last)] if weight.dim() == 4 else [layer]
 
 
 def onnxruntime_milliseconds(model: nn.Module, x: Tensor) -> float | None:

@@ -16,7 +16,7 @@ from orthosparse.masking.exchange import exchange
 from orthosparse.progress import Reporter
 
 _BLOCK = 0.005
-_MARGIN = 0.95  # a form replaces the one that would be taken without it if it takes at most this share of the time
+_MARGIN = 0.9  # a form replaces the one that would be taken without it if it takes at most this share of the time
 
 
 def choose(model: nn.Module, arguments: Arguments, tolerance: float, report: Reporter) -> tuple[DeployedLayer, ...]:
