@@ -246,3 +246,20 @@ def test_a_compact_model_compiles_whole(masked, generator):
     x, _ = batch_for(masked, generator)
     compiled = torch.compile(masked.eval(), fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x), masked(x))
+
+
+def test_layers_may_be_called_by_keyword_as_torchs_own(generator):
+    class ByKeyword(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix, self.fc = nn.Conv2d(8, 8, 1, stride=2), nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.fc(input=self.mix(input=x).mean((2, 3)))
+
+    model = masked_net(generator, model=ByKeyword())
+    x = torch.randn(2, 8, 4, 4, generator=generator, dtype=torch.float64)
+    expected = model(x)
+    assert all(row.ratio is not None for row in compact(copy.deepcopy(model), x).rows)
+    assert set(compact(model).exchanged) == {"mix", "fc"}
+    torch.testing.assert_close(model(x), expected)

@@ -171,7 +171,7 @@ def test_buffers_may_be_written_between_the_passes_as_by_ddp(kind, generator):
 def test_an_exported_module_gives_the_same(kind, generator):
     layer = filled(kind, generator).eval()
     x = inputs_of(layer, generator)
-    program = torch.export.export(layer, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
+    program = torch.export.export(layer, (x,), dynamic_shapes={"input": {0: torch.export.Dim("batch")}})
     torch.testing.assert_close(program.module()(x[:2]), layer(x[:2]))
 
 

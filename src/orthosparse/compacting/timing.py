@@ -44,11 +44,12 @@ def _inputs_of(model: nn.Module, batch: Any, modules: set[nn.Module]) -> dict[nn
     """Shape and type of every input that the modules meet when the model runs on the batch."""
     seen: dict[nn.Module, list[Inputs]] = {}
 
-    def note(module: nn.Module, args: tuple[Any, ...]) -> None:
-        if args and isinstance(args[0], Tensor):
-            seen.setdefault(module, []).append((tuple(args[0].shape), args[0].dtype))
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = args[0] if args else kwargs.get("input")
+        if isinstance(x, Tensor):
+            seen.setdefault(module, []).append((tuple(x.shape), x.dtype))
 
-    hooks = [module.register_forward_pre_hook(note) for module in modules]
+    hooks = [module.register_forward_pre_hook(note, with_kwargs=True) for module in modules]
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     devices = sorted({parameter.device.index for parameter in model.parameters() if parameter.is_cuda})
     try:

@@ -167,11 +167,11 @@ class Compact(nn.Module):
         found = torch.searchsorted(before, places).clamp(max=len(before) - 1)
         return torch.where(before[found] == places, found, -1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x @ weight.T + bias``."""
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
+        """Return ``input @ weight.T + bias``."""
         if self.listener is None:
-            return self.product(x)
-        return functional.linear(x, self.listener(self.weight.view(self.out_features, -1)), self.bias)
+            return self.product(input)
+        return functional.linear(input, self.listener(self.weight.view(self.out_features, -1)), self.bias)
 
     def product(self, x: Tensor) -> Tensor:
         """Return ``x @ weight.T + bias`` by the active weights alone."""

@@ -40,9 +40,9 @@ class Pointwise(Compact):
         """The shape of the whole weight, as a convolution has it."""
         return self.out_features, self.in_features, *self.kernel_size
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return the convolution of ``[batch, channels, *picture]``, or of ``[channels, *picture]``."""
-        side = -1 - len(self.stride)
+        side, x = -1 - len(self.stride), input
         if max(self.stride) > 1:
             every: tuple[Any, ...] = (..., *(slice(None, None, step) for step in self.stride))
             x = x[every]
