@@ -220,3 +220,9 @@ def test_no_file_reads_or_seeds_a_global_generator(path):
     source = path.read_text()
     for forbidden in ("torch.manual_seed(", "np.random.", "numpy.random.seed", "import random\n", "random.seed("):
         assert forbidden not in source, f"{path} uses {forbidden}"
+
+
+def test_folders_of_tests_are_where_those_of_the_sources_are():
+    tests = Path(__file__).parent
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")} - {Path("contracts")}
+    assert [str(folder) for folder in sorted(folders) if not (ROOT / "orthosparse" / folder).is_dir()] == []

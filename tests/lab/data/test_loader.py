@@ -100,21 +100,6 @@ def test_evaluation_neither_shuffles_nor_augments(cifar):
     assert same(served, batches(cifar.test, train=False))
 
 
-@RECIPES
-def test_buffers_of_any_kind_are_filled_with_the_same_batch(cifar, recipe):
-    loader = Loader(cifar.train, batch=20, recipe=recipe, seed=1)
-    for step, (x, y) in enumerate(loader.epoch(1)):
-        plain = torch.full((20, 3, 32, 32), 7.0)
-        half = torch.empty(20, 3, 32, 32, dtype=torch.bfloat16, memory_format=torch.channels_last)
-        labels = torch.full((20,), -1)
-        assert loader.batch_into(plain, labels, 1, step) == len(y)
-        assert torch.equal(plain[: len(y)], x)
-        assert torch.equal(labels[: len(y)], y)
-        assert bool((plain[len(y) :] == 7).all())
-        loader.batch_into(half, labels, 1, step)
-        assert torch.equal(half[: len(y)], x.bfloat16())
-
-
 def test_a_share_copied_into_static_tensors_gathers_the_same_batch(cifar):
     loader = Loader(cifar.train, batch=16, recipe=ALL, seed=1)
     (x, y), *_ = loader.epoch(0)

@@ -46,3 +46,19 @@ def test_what_a_stack_cannot_do_is_said(deep, change, reason):
     assert why_not_stacked(deep(**change)).startswith(reason)
     with pytest.raises(ValueError, match=reason):
         stack_key(deep(**change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"floor": "lift"}, "floor: expected one of .*; got 'lift'"),
+        ({"every": 0}, "every: expected a positive integer; got 0"),
+        ({"every": 2.5}, "every: expected a positive integer; got 2.5"),
+        ({"fraction": 1.5}, "fraction: expected a number in"),
+        ({"until": -0.1}, "until: expected a number in"),
+        ({"density": "0.1"}, "density: expected a number in .*; got '0.1'"),
+    ],
+)
+def test_what_no_run_can_have_is_refused_before_anything_is_read(deep, change, message):
+    with pytest.raises(ValueError, match=message):
+        deep(**{"density": 0.1, "dynamic": "rigl", **change})

@@ -87,18 +87,6 @@ class Loader:
             raise TypeError("gather: expected images in memory; files are decoded by epoch() alone")
         return self._normalise(gather(self.split.images, share, self.recipe), out), self.split.labels[share.moves[:, 0]]
 
-    def batch_into(self, images: torch.Tensor, labels: torch.Tensor, epoch: int, step: int) -> int:
-        """Fill two buffers, of any float type and memory format, with this rank's part of batch `step`.
-
-        Returns how many rows are filled: fewer than the buffers have in a last, shorter batch.
-        """
-        share = self.share(epoch, step)
-        filled = len(share.moves)
-        pixels, chosen = self.gather(share)
-        images[:filled].copy_(pixels)
-        labels[:filled].copy_(chosen)
-        return filled
-
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield this rank's (float32 images, int64 labels) of every batch from step `start` on."""
         if not 0 <= start <= len(self):

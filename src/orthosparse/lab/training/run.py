@@ -75,11 +75,16 @@ class Run:
                 move on a dense network.
         """
         _check_names(self)
-        if isinstance(self.density, bool) or not 0 <= self.density <= 1:
-            raise ValueError(f"density: expected a number in [0, 1]; got {self.density!r}")
-        batches: object = self.score_batches
-        if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
-            raise ValueError(f"score_batches: expected a positive integer; got {batches!r}")
+        for name in ("density", "fraction", "until"):
+            part: object = getattr(self, name)
+            if part is None and name == "until":
+                continue
+            if isinstance(part, bool) or not isinstance(part, int | float) or not 0 <= part <= 1:
+                raise ValueError(f"{name}: expected a number in [0, 1]; got {part!r}")
+        for name in ("score_batches", "every"):
+            count: object = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ValueError(f"{name}: expected a positive integer; got {count!r}")
         if self.density == 1 and self.dynamic is not None:
             raise ValueError(
                 f"dynamic: expected a density below 1 for masks to move; got {self.dynamic!r} at density 1"
@@ -97,7 +102,7 @@ def _check_names(run: Run) -> None:
     given = {"activation": run.activation, "dynamic": run.dynamic, "dense_init": run.recipe.dense_init}
     if not is_function(run.data):
         given["data"] = run.data
-    for option, name in (given | {each: getattr(run, each) for each in ("distribution", "scheme")}).items():
+    for option, name in (given | {each: getattr(run, each) for each in ("distribution", "scheme", "floor")}).items():
         if name is not None:
             check_name(option, name)
 
