@@ -89,3 +89,18 @@ def test_flops_are_those_of_the_active_entries(generator):
     with FlopCounterMode(display=False) as counter:
         csr_linear(x, values.requires_grad_(), None, *tables).sum().backward()
     assert counter.get_total_flops() == 3 * 2 * 3 * values.numel()
+
+
+def test_operators_refuse_samples_of_another_width(generator):
+    """A kernel would read past their end."""
+    values, _, tables = draw((5, 7), 0.4, generator)
+    x, grad, wrong = (torch.ones(3, width, dtype=torch.float64) for width in (7, 5, 6))
+    ops = torch.ops.orthosparse
+    for call in (
+        lambda: ops.csr_linear(wrong, values, None, *tables),
+        lambda: ops.csr_input_grad(wrong, values, *tables),
+        lambda: ops.csr_weight_grad(wrong, x, *tables),
+        lambda: ops.csr_weight_grad(grad, wrong, *tables),
+    ):
+        with pytest.raises(ValueError, match=r"expected shape \[\.\.\., [57]\]; got \(3, 6\)"):
+            call()
