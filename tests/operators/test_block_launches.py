@@ -52,3 +52,10 @@ def test_under_deterministic_algorithms_the_first_config_is_used_whatever_was_ch
         torch.use_deterministic_algorithms(False)
     tiles = [-(-600 // config.tokens) * 4 for config in (launches._PRODUCT[1], launches._PRODUCT[0])]
     assert [programs for (programs,), _ in sizes[::2]] == tiles
+
+
+@pytest.mark.parametrize("size", launches.GROUPS)
+def test_sums_of_float32_without_matrix_units_fit_the_registers(size):
+    """A thread has 255; where the sums alone take more, compiling takes minutes."""
+    for config in launches._weight_grad_configs(size, False, "ieee"):
+        assert launches.GROUPS[size] * size * size / (32 * config.warps) <= 128

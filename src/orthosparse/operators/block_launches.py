@@ -113,7 +113,7 @@ def weight_grad(grad: Tensor, x: Tensor, plan: Tensor, *, blocks: int, size: int
     launch = partial(_weight_grad, grad, x, plan, blocks, size, precision)
     config = None if _deterministic() else chosen.get(key)
     if config is None:
-        configs = [config for config in _WEIGHT_GRAD if tma or not config.tma]
+        configs = _weight_grad_configs(size, tma, precision)
         config = configs[0] if _deterministic() else fastest(key, configs, launch)
     return launch(config)
 
@@ -175,6 +175,14 @@ def _product_configs(size: int, tma: bool) -> list[Config]:
     """The configs that differ for blocks of this size, in their order."""
     fitting = [config._replace(inner=min(size, config.inner)) for config in _PRODUCT if tma or not config.tma]
     return list(dict.fromkeys(fitting))
+
+
+@cache
+def _weight_grad_configs(size: int, tma: bool, precision: str) -> list[Config]:
+    """The configs for blocks of this size, in their order."""
+    if size == 128 and precision == "ieee":  # without matrix units; with larger tiles it takes minutes to compile
+        return [Config(16, 0, 8, 2, 1), Config(16, 0, 8, 2, 4)]
+    return [config for config in _WEIGHT_GRAD if tma or not config.tma]
 
 
 @cache
