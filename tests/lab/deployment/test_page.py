@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from orthosparse.deploying import DeployedLayer, DeployTable
 from orthosparse.lab.deployment import page_of, tables_of
 from orthosparse.lab.rendering.html import html_of
@@ -51,3 +53,10 @@ def test_the_page_says_totals_notes_and_files_and_asks_nothing_of_the_network():
     assert "refused &lt;why&gt;" in page
     assert "://" not in page
     assert page.count("<svg") == 2
+
+
+def test_any_number_of_forms_has_colours():
+    forms = ["dense", "dense channels-last", "entries", "2:4", *(f"block:{size}" for size in (16, 32, 64, 128))]
+    rows = tuple(DeployedLayer(form, (8, 8), 0.5, form, {"dense": 2e-3, form: 1e-3}, 2.0) for form in forms)
+    page = html_of(page_of("Title", "Lead", replace(TABLE, rows=rows), {}, []))
+    assert all(f"{form}: {form} (8x8" in page for form in forms)

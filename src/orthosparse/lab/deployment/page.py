@@ -1,6 +1,7 @@
 """What deploy has measured, as tables and on a page."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 from orthosparse.lab.deployment.shipping import PURPOSES
@@ -8,7 +9,8 @@ from orthosparse.lab.rendering.contents import Figure, Page, Section, Series, Ta
 
 _HEADINGS = ("layer", "shape", "density", "form", "dense", "chosen", "ratio", "note")
 _GIVEN = ("eager", "channels-last", "compiled")  # forms of the network as it was given
-_ROLES = ("eoi", "sao", "scaled", "ai", "base")  # colours of forms that are not dense
+_DENSE = {"dense": "muted", "dense channels-last": "ai"}  # their colours
+_ROLES = ("eoi", "sao", "scaled", "base")  # and those of other forms
 
 
 def page_of(title: str, lead: str, table: Any, files: Mapping[str, int], foot: Sequence[str]) -> Page:
@@ -63,8 +65,8 @@ def _cells(row: Any) -> tuple[str, ...]:
 def _ratios(table: Any) -> Figure:
     """Return the ratios of the layers; a point says layer, shape, density and times under the pointer."""
     forms = sorted({row.form for row in table.rows}, key=lambda form: (form.startswith("dense"), form))
-    roles = {form: "dense" if form == "dense" else "muted" for form in forms if form.startswith("dense")}
-    roles |= dict(zip((form for form in forms if form not in roles), _ROLES, strict=False))
+    sparse = [form for form in forms if not form.startswith("dense")]
+    roles = _DENSE | dict(zip(sparse, cycle(_ROLES), strict=False))
     series = []
     for form in forms:
         rows = [(index, row) for index, row in enumerate(table.rows, 1) if row.form == form]
