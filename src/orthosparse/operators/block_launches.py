@@ -62,7 +62,7 @@ def product(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, *, fea
     if not tokens:
         return y
     precision = "tf32" if dtype is not torch.float32 else float32_precision()
-    tma = blocks > 0 and _has_tma(size, x, values)
+    tma = _has_tma(x, values) if blocks else False
     # Numbers of tokens and blocks by powers of two: a choice holds for all of nearly the same size.
     key = (
         transposed, dtype, x.get_device(), size, features, inputs, tokens.bit_length(), blocks.bit_length(), precision,
@@ -106,7 +106,7 @@ def weight_grad(grad: Tensor, x: Tensor, plan: Tensor, *, blocks: int, size: int
     if not blocks:
         return _empty((0, size, size), dtype=dtype, device=x.device)
     precision = "tf32" if dtype is not torch.float32 else float32_precision()
-    tma = tokens > 0 and _has_tma(size, x, grad)
+    tma = GROUPS[size] == 2 and tokens > 0 and _has_tma(x, grad)
     key = (
         None, dtype, x.get_device(), size, features, inputs, tokens.bit_length(), blocks.bit_length(), precision, tma,
     )  # fmt: skip
@@ -146,17 +146,12 @@ def _weight_grad(
     return total
 
 
-def _has_tma(size: int, *matrices: Tensor) -> bool:
-    """Whether the tensor memory accelerator can copy tiles of these: 16-bit numbers, rows at multiples of 16 bytes.
-
-    Blocks of less than 64 are not among them: nobody has measured what their narrow tiles would gain.
-    """
-    fit = all(
+def _has_tma(*matrices: Tensor) -> bool:
+    """Whether the tensor memory accelerator can copy tiles of these: 16-bit numbers, rows at multiples of 16 bytes."""
+    return all(
         each.dtype.itemsize == 2 and each.stride(0) >= each.shape[-1] and not each.stride(0) % 8
-        and not each.data_ptr() % 16
-        for each in matrices
-    )  # fmt: skip
-    return fit and size >= 64 and _is_hopper(matrices[0].device)
+        and not each.data_ptr() % 16 for each in matrices
+    ) and _is_hopper(matrices[0].device)  # fmt: skip
 
 
 @cache
