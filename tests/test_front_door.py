@@ -302,6 +302,14 @@ def test_an_interrupt_in_the_last_layer_leaves_the_first_as_it_was(monkeypatch):
     assert_same(before, state_of(model))
 
 
+def test_layers_that_share_memory_behind_torchs_back_are_filled_in_their_order():
+    shared, apart = (nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40)) for _ in range(2))
+    shared[1].weight.data = shared[0].weight.data
+    for model in (shared, apart):
+        orthosparse.sparsify(model, 0.2, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(shared[1].weight, apart[1].weight)
+
+
 def test_bits_and_counts_do_not_depend_on_the_number_of_threads():
     states, reports, before = [], [], torch.get_num_threads()
     try:

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src"
 FLOORS = {
+    "threads": -2,
     "mappings": -2,  # type aliases and words, for every floor
     "choices": -2,
     "files": -1,
@@ -27,7 +28,6 @@ FLOORS = {
     "strides": 0,
     "substitution": 0,
     "drafts": 0,
-    "threads": 0,
     "twice": 0,
     "tables": 0,
     "operators": 0,

@@ -163,10 +163,13 @@ def _entries(density: Density, layers: Mapping[str, Layer]) -> int:
 
 
 def _can_draft(scheme: Member, layers: Mapping[str, Layer]) -> bool:
-    """Whether weights can be drawn layer by layer beside the old ones: by one process, into memory of the CPU."""
+    """Whether weights can be drawn layer by layer beside the old ones: by one process, into memory of their own."""
     alone = not (dist.is_available() and dist.is_initialized())
     goes_by_layer = not scheme.is_own and scheme.takes("consume")
-    return alone and goes_by_layer and all(can_draft(layer.parameter()) for layer in layers.values())
+    parameters = [layer.parameter() for layer in layers.values()]
+    if not (alone and goes_by_layer and all(can_draft(parameter) for parameter in parameters)):
+        return False
+    return len({parameter.data_ptr() for parameter in parameters}) == len(parameters)
 
 
 def _drafted(

@@ -9,6 +9,7 @@ from orthosparse.mappings import Budget, Counts, Densities, Masks, ScoredMasks, 
 from orthosparse.masks import draw, top_units
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, two_of_four
+from orthosparse.threads import shared
 
 
 def random_masks(layers: Mapping[str, Layer], counts: Counts, generator: torch.Generator | None) -> Masks:
@@ -23,9 +24,12 @@ def random_masks(layers: Mapping[str, Layer], counts: Counts, generator: torch.G
         ValueError: a count that is not half of a layer whose structure is 2:4.
     """
     seed = draw_seed(generator)
-    return _on_layer_devices(
-        layers, {name: _drawn(layer, counts[name], derive(seed, name, "mask")) for name, layer in layers.items()}
-    )
+
+    def drawn(name: str) -> torch.Tensor:
+        return _drawn(layers[name], counts[name], derive(seed, name, "mask"))
+
+    masks = shared(drawn, [*layers], [layer.numel for layer in layers.values()])
+    return _on_layer_devices(layers, dict(zip(layers, masks, strict=True)))
 
 
 def _drawn(layer: Layer, count: int, generator: torch.Generator) -> torch.Tensor:
