@@ -536,3 +536,9 @@ def test_a_gpu_gives_the_same_values(method):
     there = singular_values(model.cuda(), x.cuda(), **options, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(there.values.cpu(), here.values, rtol=1e-6, atol=1e-9)
     assert there.mean == pytest.approx(here.mean, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["svd", None, 3, np.ones((2, 2)), torch.ones(2)], ids=str)
+def test_an_unknown_method_is_named_whatever_it_is(method):
+    with pytest.raises(ValueError, match="method: expected one of auto, exact, matrix_free; got"):
+        singular_values(nn.Linear(3, 3), torch.ones(1, 3), method=method)

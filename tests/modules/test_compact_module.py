@@ -62,6 +62,19 @@ def test_state_keys_are_fixed_and_a_strict_state_dict_brings_values_and_places(k
         assert torch.equal(other(x), layer(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int64], ids=str)
+@pytest.mark.parametrize("assign", [False, True])
+def test_places_may_come_as_any_integers(kind, dtype, assign, generator):
+    layer, other = filled(kind, generator), filled(kind, generator)
+    largest = max(int(layer.row_starts.max()), int(layer.columns.max()))
+    wide = dtype if largest <= torch.iinfo(dtype).max else torch.int64
+    state = {key: value if value.is_floating_point() else value.to(wide) for key, value in layer.state_dict().items()}
+    other.load_state_dict(state, assign=assign)
+    assert {other.row_starts.dtype, other.columns.dtype} == {torch.int32}
+    x = inputs_of(layer, generator)
+    assert torch.equal(other(x), layer(x))
+
+
 def test_a_state_dict_can_be_assigned_to_a_module_on_the_meta_device(kind, generator):
     layer = filled(kind, generator)
     empty = KINDS[kind](device="meta")

@@ -107,7 +107,7 @@ def singular_values(
 
 
 def _check(*, method: str, **counts: int | None) -> None:
-    if method not in get_args(Method):
+    if not isinstance(method, str) or method not in get_args(Method):
         raise ValueError(f"method: expected one of {', '.join(get_args(Method))}; got {method!r}")
     for name, count in counts.items():
         least = 2 if name == "probes" else 1

@@ -200,6 +200,7 @@ class Compact(nn.Module):
             errors.append(f"{prefix}columns, {prefix}row_starts: {reason}")
             return
         super()._load_from_state_dict(state, prefix, *rest)
+        self.row_starts, self.columns = self.row_starts.to(torch.int32), self.columns.to(torch.int32)  # if assigned
         if not self.columns.is_meta:
             self.refresh()
 
