@@ -2,12 +2,12 @@
 
     python benchmarks/deploy.py mlp [--density 0.1] [--batch 1] [--record]
     python benchmarks/deploy.py vit|efficientnet|resnet50 --density 0.05 --record
-    python benchmarks/deploy.py dead --network resnet32 --record
+    python benchmarks/deploy.py dead --network resnet32 --density 0.01 --record
 
 Starts are EOI and trained for a few steps, so that active entries are not zero. The ratio of a network is the time of
 the fastest of torch eager, channels-last and torch.compile, over that of what `deploy` returns; beside it stands the
 time of the dense network in onnxruntime, where that is installed. `dead` compares what is removed with what the report
-of `sparsify` says of SNIP at density 0.01. --record appends the row to results/benchmarks/deploy.jsonl.
+of `sparsify` says of SNIP. --record appends the row to results/benchmarks/deploy.jsonl.
 """
 
 import argparse
@@ -24,9 +24,10 @@ from torch.nn import functional
 
 import orthosparse
 from orthosparse.deploying.copies import arguments_of, inference_copy
-from orthosparse.deploying.folding import CONVOLUTIONS
+from orthosparse.deploying.folding import CONVOLUTIONS, fold_norms
 from orthosparse.deploying.modules import Entries, EntriesLinear
-from orthosparse.deploying.networks import Networks
+from orthosparse.deploying.shrinking import shrink
+from orthosparse.deploying.tracing import record_shapes, traced
 from orthosparse.lab.bench.timing import milliseconds
 from orthosparse.lab.models import build
 from orthosparse.lab.provenance import provenance
@@ -180,42 +181,56 @@ def digits(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return images, torch.tensor(found.target[:64])
 
 
-def measure_dead(name: str) -> dict[str, Any]:
+def measure_dead(name: str, density: float) -> dict[str, Any]:
     """Units that a network loses, beside the dead rows and columns that the report counts."""
     generator = Generator().manual_seed(0)
     shape = (1, 28, 28) if name == "mlp" else (3, 32, 32)
     model = build(name, classes=10, in_shape=shape, generator=generator)
     images, labels = digits(shape)
     options = {"distribution": "snip", "scheme": "base", "batch": (images, labels), "generator": generator}
-    report = orthosparse.sparsify(model, 0.01, **options)
+    report = orthosparse.sparsify(model, density, **options)
     train(model, images, labels, steps=10, rate=0.05)
     x = images[:1]
     model.eval()
     _, table = orthosparse.deploy(model, x, threads=1)
     print(table)
-    networks = Networks(inference_copy(model, None), arguments_of(x, None), 1e-4)
-    networks.add_shrunk()
-    shrunk = dict(networks.by_name["shrunk dense"].named_modules())
-    left = {
-        row.layer: tuple(shrunk[row.layer].weight.shape[:2]) if row.layer in shrunk else (0, 0) for row in report.rows
-    }
+    shrunk = {split: without_dead_units(model, x, split=split) for split in (False, True)}
     with torch.inference_mode():
         expected = model(images)
-        gap = (networks.by_name["shrunk dense"](images) - expected).abs().max() / expected.abs().max()
+        gaps = [(each(images) - expected).abs().max() / expected.abs().max() for each in shrunk.values()]
     return {
         "part": "dead",
         "network": name,
-        "density": 0.01,
+        "density": density,
         "dead_rows": sum(row.dead_outputs for row in report.rows),
         "dead_columns": sum(row.dead_inputs for row in report.rows),
-        "removed_rows": sum(row.outputs - left[row.layer][0] for row in report.rows),
-        "removed_columns": sum(row.inputs - left[row.layer][1] for row in report.rows),
+        "removed": {"select channels" if split else "plain": removed(report, each) for split, each in shrunk.items()},
         "weights": table.weights,
-        "shrunk_weights": sum(p.numel() for p in networks.by_name["shrunk dense"].parameters() if p.dim() > 1),
-        "error": float(gap),
+        "error": max(map(float, gaps)),
         "outputs_vary_by": float(expected.std(0).max()),
         "chosen": table.chosen,
         "milliseconds": {form: 1e3 * seconds for form, seconds in table.latency.items()},
+    }
+
+
+def without_dead_units(model: nn.Module, x: Tensor, *, split: bool) -> nn.Module:
+    arguments = arguments_of(x, None)
+    graph, reason = traced(inference_copy(model, None), arguments, 0.0)
+    assert graph is not None, reason
+    fold_norms(graph)
+    record_shapes(graph, arguments)
+    shrink(graph, split=split)
+    return graph
+
+
+def removed(report: orthosparse.Report, shrunk: nn.Module) -> dict[str, int]:
+    """How many rows and columns the layers of the report lost together, and how many weights they have left."""
+    left = dict(shrunk.named_modules())
+    shapes = {row.layer: left[row.layer].weight.shape if row.layer in left else (0, 0) for row in report.rows}
+    return {
+        "rows": sum(row.outputs - shapes[row.layer][0] for row in report.rows),
+        "columns": sum(row.inputs - shapes[row.layer][1] for row in report.rows),
+        "weights_left": sum(parameter.numel() for parameter in shrunk.parameters() if parameter.dim() > 1),
     }
 
 
@@ -228,7 +243,11 @@ def main() -> None:
     parser.add_argument("--record", action="store_true")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    row = measure_dead(chosen.network) if chosen.part == "dead" else measure(chosen.part, chosen.density, chosen.batch)
+    row = (
+        measure_dead(chosen.network, chosen.density)
+        if chosen.part == "dead"
+        else measure(chosen.part, chosen.density, chosen.batch)
+    )
     row |= provenance(CPU)
     print(json.dumps(row, indent=1))
     if chosen.record:
