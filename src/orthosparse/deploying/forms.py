@@ -10,6 +10,7 @@ from orthosparse.compacting.forms import Candidate, build
 from orthosparse.deploying.copies import in_format
 from orthosparse.deploying.folding import Layer, pads
 from orthosparse.deploying.modules import EntriesConv, EntriesLinear
+from orthosparse.deploying.tracing import first_line
 from orthosparse.operators import SIZES, has_convolutions
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, block_of, structure_of
 
@@ -30,13 +31,19 @@ def forms_of(name: str, layer: Layer) -> tuple[dict[str, nn.Module], str]:
     if density > _MOST:
         return forms, f"density {density:.2f}"
     structure = structure_of(active) if _is_matrix(layer) else ENTRIES
+    notes = []
     if structure == TWO_OF_FOUR and isinstance(layer, nn.Linear) and layer.weight.is_cuda:
-        forms[TWO_OF_FOUR] = _semi_structured(layer)
+        try:
+            forms[TWO_OF_FOUR] = _semi_structured(layer)
+        except RuntimeError as error:  # of a type or of sides that torch has no kernel for
+            notes.append(f"2:4: {first_line(error)}")
     if (block := min(block_of(structure), max(SIZES))) > 1:
         forms[f"block:{block}"] = build(Candidate(name, layer, "weight", active, f"block:{block}"))
-    if not (note := _without_entries(layer)):
+    if note := _without_entries(layer):
+        notes.append(note)
+    else:
         forms[ENTRIES] = EntriesLinear(layer) if isinstance(layer, nn.Linear) else EntriesConv(layer)
-    return forms, note
+    return forms, "; ".join(notes)
 
 
 def _is_matrix(layer: Layer) -> bool:
