@@ -16,6 +16,7 @@ import pytest
 import torch
 import typer
 
+import orthosparse
 from lab.chromium import CHROMIUM, FLAGS, WHY_NOT
 from orthosparse.lab.cli import app
 
@@ -150,6 +151,12 @@ def test_the_page_on_choosing_cites_what_was_measured(source, numbers):
         alone = re.compile(rf"(?<![\d.]){re.escape(number)}(?![\d]|\.\d)")
         assert alone.search(page), number
         assert alone.search(measured), number
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = (DOCS / "reference").glob("*.md")
+    named = {entry.rpartition(".")[2] for page in pages for entry in re.findall(r"^::: (\S+)", page.read_text(), re.M)}
+    assert set(orthosparse.__all__) - {"DISTRIBUTIONS", "SCHEMES"} <= named  # tables, whose entries have two pages
 
 
 def test_every_example_is_shown_on_a_page():

@@ -161,6 +161,11 @@ class TestFloors:
         assert orthosparse.sparsify(self.make(), 0.013794, distribution="uniform").got == 40
 
 
+def test_a_seed_beside_a_generator_is_refused():
+    with pytest.raises(ValueError, match="seed: expected a seed or a generator; got both"):
+        orthosparse.sparsify(nn.Linear(8, 8), 0.5, seed=1, generator=torch.Generator())
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
@@ -168,7 +173,6 @@ class TestFloors:
         ({"density": float("nan")}, ValueError, "density: expected"),
         ({"density": True}, TypeError, "density: expected"),
         ({"distribution": "ekr"}, ValueError, "distribution: expected one of dense_ends, er, erk, grasp"),
-        ({"seed": 1, "generator": torch.Generator()}, ValueError, "seed: expected a seed or a generator; got both"),
         ({"seed": 0.5}, TypeError, "seed: expected an integer; got 0.5"),
         ({"scheme": "eio"}, ValueError, "scheme: expected one of ai, base, eoi, sao, scaled; got 'eio'"),
         ({"floor": "up"}, ValueError, "floor: expected one of error, minimal, partial, raise; got 'up'"),
