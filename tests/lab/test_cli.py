@@ -219,12 +219,12 @@ def _completed(line):
     [
         ("orthosparse pa", ["paper"]),
         ("orthosparse paper r", ["report", "run"]),
-        ("orthosparse paper run contemporary eff", ["efficiency"]),
+        ("orthosparse paper run contemporary eff", ["efficiency", "efficientnet"]),
         ("orthosparse train --mod", ["--model", "--model-option"]),
         ("orthosparse train --model resnet3", ["resnet32"]),
         ("orthosparse train --distribution snip", ["snip", "snip_iterative"]),
         ("orthosparse inspect mlp --scheme ", ["ai", "base", "eoi", "sao", "scaled"]),
-        ("orthosparse data cifar", ["cifar10", "cifar100"]),
+        ("orthosparse data cifar", ["cifar10", "cifar100", "cifar10_64"]),
     ],
 )
 def test_the_shell_completes_commands_options_and_names(line, offered):

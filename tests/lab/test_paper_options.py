@@ -13,9 +13,9 @@ from orthosparse.lab.training.assembly import started
 from orthosparse.schemes import SCHEMES
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-# Every member is handed these; where AI descends is said for each machine, and memory for masks changes no result.
+# Every member is handed these; where AI descends is said for each machine, and memory and progress change no result.
 FAMILY = {"model", "density", "masks", "layers", "batch", "loss", "gain", "bias_std", "generator", "floor"}
-FAMILY |= {"device", "consume"}
+FAMILY |= {"device", "consume", "progress"}
 
 
 @pytest.mark.parametrize("name", [*DISTRIBUTIONS, *SCHEMES])

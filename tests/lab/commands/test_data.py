@@ -48,4 +48,4 @@ def test_with_json_stdout_holds_what_came_of_each_set(mnist, tmp_path, capsys):
 
 def test_unknown_names_are_answered_with_the_known_ones(tmp_path, capsys):
     assert main(["data", "mnist", "svhn", "--root", str(tmp_path)]) == 2
-    assert "data: expected one of cifar10, cifar100, digits" in capsys.readouterr().err
+    assert "data: expected one of cifar10, cifar100, cifar10_64, digits" in capsys.readouterr().err
