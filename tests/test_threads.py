@@ -3,9 +3,14 @@ import threading
 import pytest
 import torch
 
-from orthosparse.threads import kernel_threads, shared
+from orthosparse.threads import kernel_threads, workers
 
 LARGE = 2**20
+
+
+def shared(work, items, sizes):
+    with workers(sizes) as parallel_map:
+        return list(parallel_map(work, items))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from orthosparse.threads import shared
+from orthosparse.threads import workers
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # numpy has no bfloat16
 
@@ -64,7 +64,9 @@ class Drafts:
             raise
 
     def _write_rest(self) -> None:
-        shared(self._write_one, [*self._kept], [own.numel() for own, _, _ in self._kept.values()])
+        with workers([own.numel() for own, _, _ in self._kept.values()]) as parallel_map:
+            for _ in parallel_map(self._write_one, [*self._kept]):
+                pass
 
     def _write_one(self, address: int) -> None:
         own, mask, active = self._kept[address]

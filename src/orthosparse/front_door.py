@@ -40,7 +40,7 @@ from orthosparse.schemes import SCHEME_FLOORS, SCHEMES
 from orthosparse.selection import Selector
 from orthosparse.sharding import full_tensor
 from orthosparse.structures import ENTRIES
-from orthosparse.threads import shared
+from orthosparse.threads import workers
 
 
 def sparsify(
@@ -195,7 +195,8 @@ def _drafted(
             return mask, measure({name: mask}, layer)
 
     with _unchanged_on_error(model, layers, weights=False):
-        found = dict(zip(layers, shared(drawn, [*layers], [layer.numel for layer in layers.values()]), strict=True))
+        with workers([layer.numel for layer in layers.values()]) as parallel_map:
+            found = dict(zip(layers, parallel_map(drawn, layers), strict=True))
         masking.attach(model, {name: mask for name, (mask, _) in found.items()}, layers=layers, filled=True)
     drafts.write()
     return [row for _, rows in found.values() for row in rows]

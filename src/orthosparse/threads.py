@@ -1,52 +1,46 @@
 """Layers shared among threads: each takes the next that is left, so that a thread on a busy core holds nobody up."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import Any
 
 import torch
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 _LARGE = 2**20  # weights from which more than one thread pays
 _here = threading.local()
 
 
 def kernel_threads(weights: int) -> int:
-    """Return how many threads a kernel may take: torch's number, but one for few weights, or inside of `shared`."""
+    """Return how many threads a kernel may take: torch's number, but one for few weights, or inside of `workers`."""
     return 1 if weights < _LARGE or getattr(_here, "shared", False) else torch.get_num_threads()
 
 
-def shared(work: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
-    """Return ``work(item)`` for every item, computed by as many threads as torch has.
+@contextmanager
+def workers(sizes: Sequence[int]) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Yield a ``map`` that works with as many threads as torch has, for items of so many weights each.
 
-    One after the other, with all threads in their kernels, where there are few weights or one item has most of them.
-
-    Args:
-        sizes: the weights of each item.
+    It is Python's own, one item after the other with all threads in their kernels, where there are few weights or one
+    item has most of them. What has not begun when the block raises does not begin.
 
     Example:
-        >>> shared(lambda name: name.upper(), ["a", "b"], [100, 100])
+        >>> with workers([100, 100]) as parallel_map:
+        ...     list(parallel_map(str.upper, ["a", "b"]))
         ['A', 'B']
     """
     before = torch.get_num_threads()
-    threads = min(before, len(items))
+    threads = min(before, len(sizes))
     if threads < 2 or sum(sizes) < _LARGE or max(sizes) * threads > sum(sizes):
-        return [work(item) for item in items]
-
-    def work_alone(item: Item) -> Result:
-        _here.shared = True
-        return work(item)
-
+        yield map
+        return
+    pool = ThreadPoolExecutor(threads, initializer=_share)
     try:
-        with ThreadPoolExecutor(threads) as pool:
-            futures = [pool.submit(work_alone, item) for item in items]
-            try:
-                return [future.result() for future in futures]
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)  # the pool's own end waits for those that run
-                raise
+        yield pool.map
     finally:
+        pool.shutdown(cancel_futures=True)
         torch.set_num_threads(before)  # what new threads start with, which work that sets it for itself may have left
+
+
+def _share() -> None:
+    _here.shared = True

@@ -9,7 +9,7 @@ from orthosparse.mappings import Budget, Counts, Densities, Masks, ScoredMasks, 
 from orthosparse.masks import draw, top_units
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, two_of_four
-from orthosparse.threads import shared
+from orthosparse.threads import workers
 
 
 def random_masks(layers: Mapping[str, Layer], counts: Counts, generator: torch.Generator | None) -> Masks:
@@ -28,8 +28,9 @@ def random_masks(layers: Mapping[str, Layer], counts: Counts, generator: torch.G
     def drawn(name: str) -> torch.Tensor:
         return _drawn(layers[name], counts[name], derive(seed, name, "mask"))
 
-    masks = shared(drawn, [*layers], [layer.numel for layer in layers.values()])
-    return _on_layer_devices(layers, dict(zip(layers, masks, strict=True)))
+    with workers([layer.numel for layer in layers.values()]) as parallel_map:
+        masks = dict(zip(layers, parallel_map(drawn, layers), strict=True))
+    return _on_layer_devices(layers, masks)
 
 
 def _drawn(layer: Layer, count: int, generator: torch.Generator) -> torch.Tensor:
