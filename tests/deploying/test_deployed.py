@@ -190,3 +190,24 @@ def test_progress_on_stderr_is_asked_for_and_anything_else_is_named(generator, c
     assert "network 4/4 (100%)" in capsys.readouterr().err
     with pytest.raises(TypeError, match="progress: expected True, False or a function"):
         deploy(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), compile=False, progress="bar")
+
+
+def test_layers_may_be_called_by_keyword(generator):
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.drop = nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.Dropout()
+            self.fc, self.last = nn.Linear(32, 256), nn.Linear(256, 256)
+
+        def forward(self, x):
+            x = torch.relu(input=self.norm(input=self.conv(input=x)))
+            return self.last(input=torch.relu(input=self.drop(input=self.fc(input=x.mean((2, 3))))))
+
+    model = Named()
+    orthosparse.sparsify(model, 0.05, generator=generator)
+    x = torch.randn(4, 3, 8, 8, generator=generator)
+    deployed, table = orthosparse.deploy(model, x, threads=1, compile=False)
+    assert {row.layer for row in table.rows} == {"conv", "fc", "last"}
+    assert table.notes == ()
+    with torch.inference_mode():
+        torch.testing.assert_close(deployed(x), model.eval()(x), rtol=1e-4, atol=1e-5)

@@ -49,13 +49,13 @@ class _Choice(nn.Module):
         # Not registered as modules: the layer is to be exchanged in the network, and not in here.
         vars(self).update(name=name, layer=layer, tolerance=tolerance, measured=measured, chosen=layer, row=row)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return what the chosen form computes."""
         if not self.row.times:
-            chosen, row = _fastest(self.name, self.layer, x, self.tolerance)
+            chosen, row = _fastest(self.name, self.layer, input, self.tolerance)
             vars(self).update(chosen=chosen, row=row)
             self.measured(self)
-        result: Tensor = self.chosen(x)
+        result: Tensor = self.chosen(input)
         return result
 
     def __getattr__(self, name: str) -> Any:  # modules around this one may read its weight instead of calling it

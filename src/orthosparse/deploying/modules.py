@@ -60,11 +60,11 @@ class EntriesLinear(Entries):
         super().__init__(rows, columns, layer.weight[rows, columns], layer.bias, tuple(layer.weight.shape))
         self.features_first = features_first
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return ``x @ weight.T + bias``."""
         tables = self.row_starts, self.columns
         inputs, first = self.shape[1], self.features_first
-        return csr_inference(x, self.values, self.bias, *tables, inputs=inputs, features_first=first)
+        return csr_inference(input, self.values, self.bias, *tables, inputs=inputs, features_first=first)
 
 
 class EntriesConv(Entries):
@@ -80,7 +80,7 @@ class EntriesConv(Entries):
         self.inputs, self.groups = layer.in_channels, groups
         self.geometry = Geometry(layer.kernel_size, layer.stride, layer.padding, layer.dilation)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return the convolution of pictures."""
         tables = self.row_starts, self.columns
-        return csr_convolution(x, self.values, self.bias, *tables, inputs=self.inputs, geometry=self.geometry)
+        return csr_convolution(input, self.values, self.bias, *tables, inputs=self.inputs, geometry=self.geometry)

@@ -20,6 +20,7 @@ def traced(model: nn.Module, arguments: Arguments, tolerance: float) -> tuple[fx
         graph = fx.symbolic_trace(model, concrete_args=_left_out(model, arguments))
     except _ERRORS as error:
         return None, f"cannot be traced by torch.fx: {first_line(error)}"
+    _name_no_inputs(graph)
     _drop_what_does_nothing(graph)
     record_shapes(graph, arguments)
     if difference(outputs_of(graph, arguments), outputs_of(model, arguments)) > tolerance:
@@ -76,6 +77,21 @@ def _left_out(model: nn.Module, arguments: Arguments) -> dict[str, Any]:
         for name, parameter in signature.parameters.items()
         if name not in given and parameter.default is not empty
     }
+
+
+def _name_no_inputs(graph: fx.GraphModule) -> None:
+    """Give torch's modules and functions that are called as ``f(input=x)`` their input as the first argument."""
+    for node in graph.graph.nodes:
+        if "input" in node.kwargs and not node.args and _is_of_torch(graph, node):
+            rest = dict(node.kwargs)
+            node.args, node.kwargs = (rest.pop("input"),), rest
+
+
+def _is_of_torch(graph: fx.GraphModule, node: fx.Node) -> bool:
+    if node.op == "call_module":
+        return type(graph.get_submodule(str(node.target))).__module__.startswith("torch.nn.")
+    name = getattr(node.target, "__name__", "")
+    return any(getattr(home, name, None) is node.target for home in (torch, nn.functional))
 
 
 def _drop_what_does_nothing(graph: fx.GraphModule) -> None:
