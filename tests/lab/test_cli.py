@@ -256,7 +256,8 @@ class _Terminal(io.StringIO):
 @pytest.mark.parametrize(("declined", "coloured"), [("", True), ("1", False)])
 def test_colours_are_for_terminals_and_not_for_those_who_decline_them(monkeypatch, tmp_path, declined, coloured):
     body = (
-        "from orthosparse.lab.rendering import console, plain_table, print_table\n"
+        "from orthosparse.lab.rendering.contents import plain_table\n"
+        "from orthosparse.lab.rendering.terminal import console, print_table\n"
         "def shown() -> None:\n    'Show.'\n"
         "    print_table(plain_table(['start'], [['EOI']], roles=['eoi']), console())\n"
     )

@@ -28,11 +28,9 @@ def torchvision_remedy(torch_version: str) -> str:
 
     Example:
         >>> torchvision_remedy("2.13.0+cpu").partition("; ")[2]
-        'pip uninstall -y torchvision; pip install torch==2.13.0 torchvision --index-url https://download.pytorch.org/whl/cpu'
+        'pip uninstall -y torchvision, then torch==2.13.0+cpu and torchvision in one install, from where torch came'
     """
-    version, _, build = torch_version.partition("+")
-    index = f" --index-url https://download.pytorch.org/whl/{build}" if build else ""
     return (
-        f"the installed torchvision was built for another torch than {torch_version}; "
-        f"pip uninstall -y torchvision; pip install torch=={version} torchvision{index}"
+        f"the installed torchvision was built for another torch than {torch_version}; pip uninstall -y torchvision, "
+        f"then torch=={torch_version} and torchvision in one install, from where torch came"
     )

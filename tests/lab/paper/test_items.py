@@ -48,7 +48,9 @@ def test_the_command_runs_the_tiny_version_of_every_item(tiny_run):
     assert status == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.torchvision] * (name == "imagenet")) for name in NAMES]
+)
 def test_the_rows_of_the_tiny_version_render(name, tiny_rows):
     rendered = ITEMS[name].render(tiny_rows(name), smoke=True)
     assert isinstance(rendered, Rendered)

@@ -170,7 +170,7 @@ def test_every_precision_learns(assembled, precision):
     assert next(state.networks.network.parameters()).dtype == expected
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("lamb", marks=pytest.mark.torchvision)])
 def test_other_optimizers_learn(assembled, optimizer):
     state = assembled(epochs=3, optimizer=optimizer, lr=0.03, decay_vectors=False, schedule="cosine")
     fit(state)

@@ -58,7 +58,13 @@ def test_the_step_and_the_layer_of_the_first_bad_gradient_are_named(assembled, l
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"optimizer": "adamw"}, {"optimizer": "lamb"}, {"dynamic": "rigl", "every": 3}]
+    "changes",
+    [
+        {},
+        {"optimizer": "adamw"},
+        pytest.param({"optimizer": "lamb"}, marks=pytest.mark.torchvision),
+        {"dynamic": "rigl", "every": 3},
+    ],
 )
 def test_the_weights_are_those_from_before_the_bad_step(assembled, same_weights, changes):
     state, good = _poisoned(assembled(**changes), at=7), assembled(**changes)
