@@ -40,7 +40,8 @@ class Drafts:
 
     def __init__(self) -> None:
         self._scratch = threading.local()
-        self._kept: dict[int, tuple[Tensor, Tensor, npt.NDArray[Any]]] = {}  # by the address of what is written to
+        # By the address of what is written to: places and values of its active entries.
+        self._kept: dict[int, tuple[Tensor, npt.NDArray[Any], npt.NDArray[Any]]] = {}
 
     @contextmanager
     def beside(self, parameter: nn.Parameter) -> Iterator[Callable[[Tensor], None]]:
@@ -51,7 +52,7 @@ class Drafts:
         own = parameter.data
         parameter.data = self._copy(own)
         try:
-            yield lambda mask: self._kept.update({own.data_ptr(): (own, mask, _active(parameter.data, mask))})
+            yield lambda mask: self._kept.update({own.data_ptr(): (own, *_active(parameter.data, mask))})
         finally:
             parameter.data = own
 
@@ -69,10 +70,10 @@ class Drafts:
                 pass
 
     def _write_one(self, address: int) -> None:
-        own, mask, active = self._kept[address]
+        own, places, active = self._kept[address]
         bits = _bits(own)
         bits.fill(0)
-        np.put(bits, np.flatnonzero(mask.numpy()), active)
+        np.put(bits, places, active)
         del self._kept[address]
 
     def _copy(self, own: Tensor) -> Tensor:
@@ -87,9 +88,10 @@ class Drafts:
         return copy
 
 
-def _active(tensor: Tensor, mask: Tensor) -> npt.NDArray[Any]:
-    """Return the entries on a mask; numpy takes half of the time by their places."""
-    return _bits(tensor).reshape(-1)[np.flatnonzero(mask.numpy())]
+def _active(tensor: Tensor, mask: Tensor) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the places of the entries on a mask, in int32 where that can count them, and the entries."""
+    places = np.flatnonzero(mask.numpy())  # by these numpy takes half of the time
+    return places.astype(np.int32) if mask.numel() < 2**31 else places, _bits(tensor).reshape(-1)[places]
 
 
 def _bits(tensor: Tensor) -> npt.NDArray[Any]:

@@ -22,7 +22,7 @@ using std::int32_t;
 using std::int64_t;
 using std::vector;
 
-constexpr int64_t AT_ONCE = 8;  // lines
+constexpr int64_t AT_ONCE = 16;  // lines
 
 // The non-zeros of a matrix by crossings, each with its lines in ascending order.
 template <class Real, class Index>
@@ -103,19 +103,34 @@ public:
         for (int64_t crossing = 0; crossing < entries_.crossings; ++crossing) {
             int64_t entry = next_[crossing];
             const int64_t end = entries_.starts[crossing + 1];
-            for (; entry < end && line_of[entry] < last; ++entry) {
-                if (line_of[entry] < first) continue;  // another thread had that line
-                double* sums = sums_.data() + (line_of[entry] - first) * entries_.lines;
+            while (entry < end && line_of[entry] < first) ++entry;  // other threads had those lines
+            // Two lines at once: what they multiply is read once.
+            for (; entry + 1 < end && line_of[entry + 1] < last; entry += 2) {
+                double *sums = sums_of(line_of[entry] - first), *others = sums_of(line_of[entry + 1] - first);
+                const double factor = value[entry] * scale_ * scale_, other = value[entry + 1] * scale_ * scale_;
+                sums[line_of[entry]] += factor * value[entry];
+                for (int64_t e = entry + 1; e < end; ++e) {
+                    const Index line = line_of[e];
+                    const double multiplied = value[e];
+                    sums[line] += factor * multiplied;
+                    others[line] += other * multiplied;
+                }
+            }
+            if (entry < end && line_of[entry] < last) {
+                double* sums = sums_of(line_of[entry] - first);
                 const double factor = value[entry] * scale_ * scale_;
                 for (int64_t e = entry; e < end; ++e) sums[line_of[e]] += factor * value[e];
+                ++entry;
             }
             next_[crossing] = entry;
         }
         for (int64_t line = first; line < last; ++line)
-            squares[line] = finish(line, sums_.data() + (line - first) * entries_.lines);
+            squares[line] = finish(line, sums_of(line - first));
     }
 
 private:
+    double* sums_of(int64_t which) { return sums_.data() + which * entries_.lines; }
+
     double finish(int64_t line, double* sums) {
         const double diagonal = sums[line] - 1.0;
         double total = 0.0;
