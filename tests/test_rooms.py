@@ -29,6 +29,7 @@ FLOORS = {
     "substitution": 0,
     "drafts": 0,
     "twice": 0,
+    "stopwatch": 0,
     "tables": 0,
     "operators": 0,
     "modules": 1,

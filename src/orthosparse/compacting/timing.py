@@ -1,7 +1,6 @@
 """How long the masked and the compact form of each layer take, forward + backward, on the inputs that it meets."""
 
 from collections.abc import Callable, Mapping
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from orthosparse.checks import named_on_error
 from orthosparse.compacting.forms import Candidate, build
 from orthosparse.compacting.table import MASKED
+from orthosparse.stopwatch import seconds_in_turn
 from orthosparse.substitution import substituted
 
 _SECONDS, _ROUNDS = 0.01, 5
@@ -81,12 +81,7 @@ def _ratio(candidate: Candidate, inputs: list[Inputs]) -> float:
         "masked": _step(candidate.module, samples, candidate.parameter),
         "compact": _step(compact, samples, compact.values),
     }
-    for step in steps.values():  # kernels are chosen, caches filled
-        step()
-    times = dict.fromkeys(steps, float("inf"))
-    for _ in range(_ROUNDS):
-        for name, step in steps.items():
-            times[name] = min(times[name], _seconds(step, device))
+    times = seconds_in_turn(steps, device, block=_SECONDS, rounds=_ROUNDS)
     return times["masked"] / times["compact"]
 
 
@@ -99,18 +94,3 @@ def _step(module: nn.Module, samples: list[Tensor], weight: Tensor) -> Callable[
                 torch.autograd.grad(y, wanted, torch.ones_like(y))
 
     return step
-
-
-def _seconds(step: Callable[[], None], device: torch.device) -> float:
-    """Return the mean time of as many steps as fit into a hundredth of a second, and of one at least."""
-    start, steps = _now(device), 0
-    while steps == 0 or perf_counter() - start < _SECONDS:
-        step()
-        steps += 1
-    return (_now(device) - start) / steps
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return perf_counter()

@@ -197,11 +197,11 @@ def _print_tables(lead: str, advice: Any, found: list[Any], path: Path) -> None:
     )
     to.print(f"Singular values: {how}.", soft_wrap=True)
     to.print(advice.text, soft_wrap=True)
-    told = parts.remarks(found)
-    for line in told[:_REMARKS]:
+    remarks = parts.remarks(found)
+    for line in remarks[:_REMARKS]:
         to.print(f"warning: {line}", soft_wrap=True)
-    if len(told) > _REMARKS:
-        to.print(f"warning: {len(told) - _REMARKS} more of this kind on the page")
+    if len(remarks) > _REMARKS:
+        to.print(f"warning: {len(remarks) - _REMARKS} more of this kind on the page")
     to.print(f"Page: {path}", soft_wrap=True)
 
 

@@ -75,12 +75,12 @@ def measure(
     head: Head,
     effort: Effort,
     seed: int,
-    told: Callable[[str], None] | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> Measured:
     """Return all measures of one start.
 
     Args:
-        told: called with the name of each of PARTS before it is measured.
+        announce: called with the name of each of PARTS before it is measured.
     """
     model, x = _differentiable(start.model, inputs)
     layers, batch = orthosparse.find_layers(start.model), (inputs.x, inputs.labels)
@@ -92,8 +92,8 @@ def measure(
     ]
     found = []
     for part, compute in zip(PARTS, measures, strict=True):
-        if told is not None:
-            told(part)
+        if announce is not None:
+            announce(part)
         found.append(compute())
     return Measured(start.name, start.report, *found)
 

@@ -38,8 +38,10 @@ def inspect_model(
     made, found = starts(model, plan, (inputs.x, inputs.labels), loss=head.loss, seed=seed), []
     for name in names:
         tell(f"{name}: start")
-        told = lambda part, name=name: tell(f"{name}: {part}")  # noqa: E731
-        found.append(measure(next(made), inputs, gain=plan.gain, head=head, effort=effort, seed=seed, told=told))
+        announce = lambda part, name=name: tell(f"{name}: {part}")  # noqa: E731
+        found.append(
+            measure(next(made), inputs, gain=plan.gain, head=head, effort=effort, seed=seed, announce=announce)
+        )
     if progress is not None:
         progress("done", total, total)
     return found

@@ -65,15 +65,15 @@ def inserted(page: str, text: str) -> str:
 
 def _machines(rows: Sequence[Row]) -> str:
     """Return each machine with how many runs it made, and how long one took on average: alone, or so many at once."""
-    told = []
+    parts = []
     groups = Counter((str(row["device"]), together_of(row)) for row in rows)
     for (device, together), count in groups.most_common():
         own = [row for row in rows if (str(row["device"]), together_of(row)) == (device, together)]
         mean = sum(row["wall_s"] for row in own) / count / together
         taken = seconds_text(mean) if mean >= _SHORT else "less than 0.1 s"
         shared = f", {together} at once" * (together > 1)
-        told.append(f"{device}: {count} run{'s' * (count > 1)} of {taken}{shared}")
-    return "<br>".join(told)
+        parts.append(f"{device}: {count} run{'s' * (count > 1)} of {taken}{shared}")
+    return "<br>".join(parts)
 
 
 def write_pages(rows: list[Row], root: Path) -> None:

@@ -69,8 +69,8 @@ def _column(measured: Mapping[Place, Measurement | None], column: Column) -> lis
             notes |= {each.setting for each in own.values()}
             whole = whole and all(each.whole for each in own.values())
             used = {init: [*used[init], *own[init].rows] for init in INITS}
-    told = [f"{len(ours)} of {len(METHODS)} distributions", *sorted(filter(None, notes))]
-    note = "; ".join(told) if ours else ""
+    words = [f"{len(ours)} of {len(METHODS)} distributions", *sorted(filter(None, notes))]
+    note = "; ".join(words) if ours else ""
     return [_cell(_mean(papers, init), _mean(ours, init), len(ours), note, used[init], whole) for init in INITS]
 
 
@@ -108,5 +108,5 @@ def _verdict(cells: list[Cell]) -> str:
     base, _, eoi = cells
     if base.ours is None or eoi.ours is None:
         return "ResNet32: not measured yet, so there is nothing to say about EOI and Base."
-    told = "is ahead of" if eoi.ours[0] < base.ours[0] else "is not ahead of"
-    return f"ResNet32: EOI {told} Base, mean rank {eoi.ours[0]:.2f} against {base.ours[0]:.2f} ({eoi.note})."
+    words = "is ahead of" if eoi.ours[0] < base.ours[0] else "is not ahead of"
+    return f"ResNet32: EOI {words} Base, mean rank {eoi.ours[0]:.2f} against {base.ours[0]:.2f} ({eoi.note})."

@@ -128,8 +128,8 @@ def draw_on(axes: Axes, figure: Figure) -> None:
     if beyond and figure.top is not None:
         low = min(values)
         axes.set_ylim(low if figure.log_y else low - 0.05 * (figure.top - low), figure.top)
-        told = f"values up to {max(beyond):.3g} are beyond the axis"
-        axes.annotate(told, (0.5, 0.98), xycoords="axes fraction", ha="center", va="top", fontsize=7.5, color=_MUTED)
+        text = f"values up to {max(beyond):.3g} are beyond the axis"
+        axes.annotate(text, (0.5, 0.98), xycoords="axes fraction", ha="center", va="top", fontsize=7.5, color=_MUTED)
     if figure.bottom is not None:
         axes.set_ylim(bottom=figure.bottom)
     if figure.names:
