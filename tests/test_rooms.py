@@ -13,8 +13,7 @@ FLOORS = {
     "choices": -2,
     "files": -1,
     "checks": -1,  # what arguments must be, for every floor
-    "lazy": -2,
-    "registry": -1,
+    "registry": -2,
     "counts": 0,
     "distributed": 0,
     "gram": 0,
@@ -193,7 +192,6 @@ def test_the_lab_uses_public_names(path):
         "files",
         "init",
         "isometry",
-        "lazy",
         "givens",
         "masking",
         "masking.deferred",

@@ -23,8 +23,8 @@ from collections.abc import Callable
 
 from orthosparse.distributions._budget import budget_of
 from orthosparse.distributions._masks import random_masks, top_scored
-from orthosparse.lazy import LazyTable
 from orthosparse.mappings import Masks
+from orthosparse.registry import LazyTable
 
 __all__ = ["DISTRIBUTIONS", "budget_of", "random_masks", "top_scored"]
 

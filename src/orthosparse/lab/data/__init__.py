@@ -16,8 +16,7 @@ from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisa
 from orthosparse.lab.data.from_file import from_file
 from orthosparse.lab.data.loader import Loader
 from orthosparse.lab.functions import is_function
-from orthosparse.lazy import LazyTable
-from orthosparse.registry import lookup
+from orthosparse.registry import LazyTable, lookup
 
 __all__ = [
     "DATA",

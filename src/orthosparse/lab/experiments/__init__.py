@@ -8,8 +8,7 @@ from typing import Any
 
 from orthosparse.lab.experiments._clock import resolved
 from orthosparse.lab.experiments._experiment import Experiment, Progress
-from orthosparse.lazy import LazyTable
-from orthosparse.registry import lookup
+from orthosparse.registry import LazyTable, lookup
 
 __all__ = ["KINDS", "Experiment", "Progress", "experiment_of", "resolved"]
 
