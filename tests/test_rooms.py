@@ -14,6 +14,7 @@ FLOORS = {
     "files": -1,
     "checks": -1,  # what arguments must be, for every floor
     "registry": -2,
+    "selection": -1,
     "counts": 0,
     "distributed": 0,
     "gram": 0,
@@ -21,7 +22,6 @@ FLOORS = {
     "parametrized": 0,
     "progress": 0,
     "randomness": 0,
-    "selection": 0,
     "sharding": 0,
     "structures": 0,
     "strides": 0,
@@ -32,7 +32,6 @@ FLOORS = {
     "tables": 0,
     "operators": 0,
     "modules": 1,
-    "densities": 1,
     "layers": 1,
     "masks": 1,
     "givens": 1,

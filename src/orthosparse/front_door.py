@@ -13,8 +13,7 @@ from torch import nn
 from orthosparse import masking
 from orthosparse.checks import check_at_least, check_model, check_parameter
 from orthosparse.choices import DistributionName, FloorName, SchemeName, StructureName
-from orthosparse.counts import FLOORS, count_of
-from orthosparse.densities import check_densities, densities_by_layer
+from orthosparse.counts import FLOORS, check_densities, count_of, densities_by_layer
 from orthosparse.distributed import (
     Group,
     broadcast_masks,

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from orthosparse import masking
 from orthosparse.checks import check_model, check_optimizer, check_parameter, check_weights
 from orthosparse.choices import DistributionName, StructureName
-from orthosparse.counts import count_of
-from orthosparse.densities import check_densities, densities_by_layer
+from orthosparse.counts import check_densities, count_of, densities_by_layer
 from orthosparse.distributed import broadcast_masks, broadcast_seed
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, find_layers, left_dense, unwrapped

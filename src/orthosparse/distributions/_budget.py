@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from orthosparse.counts import apportion, count_of, in_units
-from orthosparse.densities import check_densities, densities_by_layer
+from orthosparse.counts import apportion, check_densities, count_of, densities_by_layer, in_units
 from orthosparse.layers import Layer, find_layers, unwrapped
 from orthosparse.mappings import Budget, Counts, Density
 from orthosparse.structures import TWO_OF_FOUR

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from orthosparse.checks import check_density
-from orthosparse.counts import count_of
-from orthosparse.densities import densities_by_layer
+from orthosparse.counts import count_of, densities_by_layer
 from orthosparse.layers import Layer
 from orthosparse.mappings import Budget, Density
 
