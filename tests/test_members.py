@@ -8,7 +8,7 @@ from torch import nn
 
 import orthosparse
 from orthosparse.distributions import DISTRIBUTIONS
-from orthosparse.mappings import ScoredMasks
+from orthosparse.masks import ScoredMasks
 
 
 def model_of():

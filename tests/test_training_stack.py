@@ -505,7 +505,7 @@ def fsdp_details(rank):
 
 
 def dcp_like(model, key, value):
-    from orthosparse.sharding import shard_like
+    from orthosparse.distributed import shard_like
 
     return value if key.endswith("mask") else shard_like(value, model.state_dict()[key])
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from orthosparse.dynamic import Rewirer
     from orthosparse.front_door import sparsify
     from orthosparse.layers import Layer, find_layers
-    from orthosparse.mappings import ScoredMasks
     from orthosparse.masking import (
         attach,
         bake,
@@ -23,7 +22,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         replace_masks,
         to_semi_structured,
     )
-    from orthosparse.masks import densities_of, overlap
+    from orthosparse.masks import ScoredMasks, densities_of, overlap
     from orthosparse.modules.block import BlockConv1x1, BlockLinear
     from orthosparse.modules.sparse import SparseConv1x1, SparseLinear
     from orthosparse.pruning import prune
@@ -78,7 +77,7 @@ _HOMES = {
     "Layer": "layers",
     "Report": "report",
     "Rewirer": "dynamic",
-    "ScoredMasks": "mappings",
+    "ScoredMasks": "masks",
     "SparseConv1x1": "modules.sparse",
     "SparseLinear": "modules.sparse",
     "attach": "masking",

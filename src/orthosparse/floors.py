@@ -8,8 +8,8 @@ import torch
 
 from orthosparse.counts import in_units, least_density, raise_to_floors
 from orthosparse.layers import Layer
-from orthosparse.mappings import Counts, Masks, ScoredMasks
-from orthosparse.masks import counts_of, resize, resize_by
+from orthosparse.mappings import Counts, Masks
+from orthosparse.masks import ScoredMasks, counts_of, resize, resize_by
 from orthosparse.randomness import derive
 from orthosparse.registry import listed
 from orthosparse.structures import largest_fitting

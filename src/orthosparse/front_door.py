@@ -20,14 +20,15 @@ from orthosparse.distributed import (
     broadcast_seed,
     check_group,
     check_same_model,
+    full_tensor,
     raised_on_every_rank,
 )
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.drafts import Drafts, can_draft
 from orthosparse.floors import floor_notes, meet_floors
 from orthosparse.layers import Layer, Split, find_layers, left_dense, summarize, unwrapped
-from orthosparse.mappings import Density, Masks, ScoredMasks
-from orthosparse.masks import counts_of, overlap
+from orthosparse.mappings import Density, Masks
+from orthosparse.masks import ScoredMasks, counts_of, overlap
 from orthosparse.members import Member, label, member_of, route
 from orthosparse.parametrized import leaf
 from orthosparse.progress import Progress, reporter
@@ -37,7 +38,6 @@ from orthosparse.report import Report
 from orthosparse.rows import Row, row_of, structure_note
 from orthosparse.schemes import SCHEME_FLOORS, SCHEMES
 from orthosparse.selection import Selector
-from orthosparse.sharding import full_tensor
 from orthosparse.structures import ENTRIES
 from orthosparse.threads import workers
 

@@ -14,6 +14,27 @@ from orthosparse.structures import grid_of, means_of, tiled
 _REJECTION_IS_CHEAPER = 0.25  # fraction of candidates above which drawing any index beats listing the candidates
 
 
+class ScoredMasks(dict[str, torch.Tensor]):
+    """Masks by layer name, and the scores that chose them: the larger the better, in the shapes of the masks.
+
+    A distribution returns them where it says which weights to keep. Masks without scores are random ones: their counts
+    say something, their places do not.
+
+    Args:
+        masks: bool, by layer name.
+        scores: what they were chosen by.
+
+    Example:
+        >>> scores = {"fc": torch.tensor([[1.0, 3.0]])}
+        >>> ScoredMasks({"fc": scores["fc"] > 2}, scores)
+        {'fc': tensor([[False,  True]])}
+    """
+
+    def __init__(self, masks: Masks, scores: Scores) -> None:
+        super().__init__(masks)
+        self.scores = scores
+
+
 def draw(shape: Sequence[int], count: int, *, block: int = 1, generator: torch.Generator) -> torch.Tensor:
     """Return a bool mask with exactly `count` ones, uniform among all such masks (of whole blocks).
 

@@ -11,7 +11,8 @@ from torch import nn
 
 from orthosparse.checks import describe
 from orthosparse.layers import Layer
-from orthosparse.mappings import Density, Masks, ScoredMasks
+from orthosparse.mappings import Density, Masks
+from orthosparse.masks import ScoredMasks
 from orthosparse.registry import did_you_mean, listed, lookup
 from orthosparse.structures import grid_of, tiled
 

@@ -11,11 +11,11 @@ from orthosparse import masking
 from orthosparse.checks import check_model, check_optimizer, check_parameter, check_weights
 from orthosparse.choices import DistributionName, StructureName
 from orthosparse.counts import check_densities, count_of, densities_by_layer
-from orthosparse.distributed import broadcast_masks, broadcast_seed
+from orthosparse.distributed import broadcast_masks, broadcast_seed, full_tensor
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, find_layers, left_dense, unwrapped
-from orthosparse.mappings import Density, Masks, ScoredMasks
-from orthosparse.masks import counts_of, density_of, top_units
+from orthosparse.mappings import Density, Masks
+from orthosparse.masks import ScoredMasks, counts_of, density_of, top_units
 from orthosparse.members import label, member_of, route
 from orthosparse.modules.compact_module import Compact
 from orthosparse.progress import Progress, reporter
@@ -23,7 +23,6 @@ from orthosparse.randomness import derive, draw_seed
 from orthosparse.report import Report
 from orthosparse.rows import Row, row_of, structure_note
 from orthosparse.selection import Selector
-from orthosparse.sharding import full_tensor
 from orthosparse.structures import ENTRIES, block_of, structure_of
 
 KEPT = "values kept"  # what stands for the scheme in the report

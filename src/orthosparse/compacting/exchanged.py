@@ -13,10 +13,10 @@ from orthosparse.checks import check_model, check_optimizer
 from orthosparse.compacting.forms import Candidate, build, candidates_of, layer_without_mask, unit_of
 from orthosparse.compacting.table import MASKED, CompactTable, Form, forms_like
 from orthosparse.compacting.timing import ratios_of
+from orthosparse.distributed import is_sharded
 from orthosparse.masking.exchange import exchange, masked_form, uncompact
 from orthosparse.masking.optimizer_state import check_elementwise, hand_over
 from orthosparse.modules.compact_module import Compact
-from orthosparse.sharding import is_sharded
 
 
 def compact(

@@ -10,9 +10,9 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map
 
 from orthosparse.checks import check_model, named_on_error
+from orthosparse.distributed import is_sharded
 from orthosparse.layers import unwrapped
 from orthosparse.masking import bake
-from orthosparse.sharding import is_sharded
 
 M = TypeVar("M", bound=nn.Module)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 
 from orthosparse.layers import Layer
-from orthosparse.mappings import Budget, Counts, Densities, Masks, ScoredMasks, Scores
-from orthosparse.masks import draw, top_units
+from orthosparse.mappings import Budget, Counts, Densities, Masks, Scores
+from orthosparse.masks import ScoredMasks, draw, top_units
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, two_of_four
 from orthosparse.threads import workers

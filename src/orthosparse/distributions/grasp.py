@@ -15,7 +15,8 @@ from orthosparse.distributions._masks import check_entries, top_scored
 from orthosparse.distributions._objective import objective_of
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
-from orthosparse.mappings import Density, Masks, ScoredMasks, Scores
+from orthosparse.mappings import Density, Masks, Scores
+from orthosparse.masks import ScoredMasks
 from orthosparse.twice import twice_differentiable
 
 

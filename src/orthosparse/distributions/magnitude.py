@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.distributed import full_tensor
 from orthosparse.distributions._budget import budget_of
 from orthosparse.distributions._masks import top_scored
 from orthosparse.layers import Layer
 from orthosparse.mappings import Density, Masks
-from orthosparse.sharding import full_tensor
 
 
 def magnitude(

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from orthosparse.distributed import full_tensor
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.masking import compact_modules, masked_layers
 from orthosparse.modules.compact_module import Compact
-from orthosparse.sharding import full_tensor
 from orthosparse.structures import block_of, structure_of
 
 

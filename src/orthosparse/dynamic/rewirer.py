@@ -10,7 +10,7 @@ from torch import nn
 from orthosparse import masking
 from orthosparse.checks import check_density, check_optimizer
 from orthosparse.choices import GrowthName
-from orthosparse.distributed import Group, broadcast_seed, check_group, mean_over_ranks
+from orthosparse.distributed import Group, broadcast_seed, check_group, full_tensor, mean_over_ranks, reshard
 from orthosparse.dynamic._criteria import drop_smallest, grow_largest, sizes_of
 from orthosparse.dynamic._gradients import DenseGradients
 from orthosparse.dynamic._schedules import cosine
@@ -21,7 +21,6 @@ from orthosparse.mappings import Counts, Scores
 from orthosparse.masks import resize
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
-from orthosparse.sharding import full_tensor, reshard
 from orthosparse.structures import TWO_OF_FOUR, grid_of, structure_of, tiled
 
 _log = logging.getLogger(__name__)

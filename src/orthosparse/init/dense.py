@@ -6,12 +6,12 @@ import torch
 
 from orthosparse.checks import KERNEL, MATRIX, check_fillable
 from orthosparse.choices import TapName
+from orthosparse.distributed import write_
 from orthosparse.haar import haar
 from orthosparse.init import delta
 from orthosparse.init.conv_kernels import conv_kernels
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.sharding import write_
 from orthosparse.strides import phases_of
 
 

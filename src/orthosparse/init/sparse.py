@@ -8,13 +8,13 @@ import torch
 
 from orthosparse.checks import KERNEL, MATRIX, check_fillable, describe
 from orthosparse.choices import StartName, StopName, StructureName, TapName, TensorFloorName
+from orthosparse.distributed import write_
 from orthosparse.givens import Law, can_hold, sample, sample_batch
 from orthosparse.init import alignment, counts, delta
 from orthosparse.init.structured import block_matrix, half_matrix
 from orthosparse.masks import resize_towards
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.sharding import write_
 from orthosparse.strides import phases_of
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, check_structure
 

@@ -7,6 +7,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from orthosparse.checks import check_flag, check_mapping, check_model, check_optimizer
+from orthosparse.distributed import (
+    broadcast_,
+    compute_device,
+    is_managed_elsewhere,
+    is_sharded,
+    move_fsdp_parameter,
+    reshard,
+)
 from orthosparse.layers import Layer, layer_name, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking.exchange import compact_modules, dense_form, uncompact
@@ -22,14 +30,6 @@ from orthosparse.masking.optimizer_state import move_units, reset_entries
 from orthosparse.masking.owners import Owner, check_masks, masked_owners_of, owners_of
 from orthosparse.modules.compact_module import Compact
 from orthosparse.parametrized import leaf
-from orthosparse.sharding import (
-    broadcast_,
-    compute_device,
-    is_managed_elsewhere,
-    is_sharded,
-    move_fsdp_parameter,
-    reshard,
-)
 
 
 def attach(

@@ -8,12 +8,12 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
+from orthosparse.distributed import is_sharded
 from orthosparse.layers import unwrapped
 from orthosparse.masking.masked_tensor import Mask, register_mask
 from orthosparse.masking.optimizer_state import check_elementwise, hand_over
 from orthosparse.modules.compact_module import Compact
 from orthosparse.parametrized import leaf
-from orthosparse.sharding import is_sharded
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from orthosparse.checks import check_flag, check_loadable, check_model, check_weights
+from orthosparse.distributed import reshard, shard_like
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.mappings import Masks
 from orthosparse.masking.attach import attach, check_attachable
@@ -17,7 +18,6 @@ from orthosparse.masking.masked_tensor import masked_tensors
 from orthosparse.masking.owners import Owner, check_masks, owners_of, parameters_of
 from orthosparse.masking.rehearsal import load, rehearse
 from orthosparse.parametrized import leaf
-from orthosparse.sharding import reshard, shard_like
 
 
 def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = True, assign: bool = False) -> Any:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from orthosparse.distributed import shard_like
 from orthosparse.masking.module_class import adapt, renewed
 from orthosparse.masking.state_dict import MaskedParameters
 from orthosparse.parametrized import TRANSPARENT
-from orthosparse.sharding import shard_like
 
 
 class Mask(nn.Module):

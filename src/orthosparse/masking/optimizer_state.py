@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse.checks import check_optimizer
+from orthosparse.distributed import fill_off_, zero_off_
 from orthosparse.modules.compact_module import follow
-from orthosparse.sharding import fill_off_, zero_off_
 
 
 def reset_entries(parameter: Tensor, kept: Tensor, optimizer: torch.optim.Optimizer | None) -> None:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parameter import is_lazy
 
+from orthosparse.distributed import is_sharded
 from orthosparse.masking.masked_tensor import Mask
-from orthosparse.sharding import is_sharded
 from orthosparse.substitution import substituted
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from orthosparse.distributed import shard_like, zero_off_
 from orthosparse.parametrized import TRANSPARENT, LeafParameters
-from orthosparse.sharding import shard_like, zero_off_
 
 
 class MaskedParameters(LeafParameters):

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from orthosparse.checks import check_gain, check_number, check_parameter
+from orthosparse.distributed import full_tensor, is_sharded, write_
 from orthosparse.layers import Layer, find_layers
 from orthosparse.mappings import Masks
 from orthosparse.parametrized import leaf
 from orthosparse.randomness import derive
-from orthosparse.sharding import full_tensor, is_sharded, write_
 
 FARTHEST_DRAW = 9  # deviations: torch's normal numbers come from uniform ones of 53 bits, sqrt(2 * 53 ln 2) < 9
 

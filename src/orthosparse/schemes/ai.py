@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 from orthosparse.checks import check_at_least, check_gain, check_number
+from orthosparse.distributed import full_tensor, write_
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import draw_seed
 from orthosparse.schemes._descent import descend
 from orthosparse.schemes._fill import check_scales, fill_biases, match_layers
-from orthosparse.sharding import full_tensor, write_
 
 
 def ai(

@@ -9,6 +9,7 @@ from torch import nn
 
 from orthosparse.checks import check_density
 from orthosparse.counts import TENSOR_FLOORS, apportion, raise_to_floors
+from orthosparse.distributed import zero_off_
 from orthosparse.givens.task import make_task
 from orthosparse.init import sparse_delta_orthogonal_, sparse_orthogonal_
 from orthosparse.init.delta import TAPS
@@ -19,7 +20,6 @@ from orthosparse.masks import counts_of
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.schemes._fill import check_scales, fill_biases, full_weight, match_layers
-from orthosparse.sharding import zero_off_
 from orthosparse.strides import phases_of
 from orthosparse.structures import ENTRIES
 from orthosparse.threads import kernel_threads

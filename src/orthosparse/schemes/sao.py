@@ -11,6 +11,7 @@ from fractions import Fraction
 import torch
 from torch import nn
 
+from orthosparse.distributed import write_
 from orthosparse.layers import Layer, find_layers
 from orthosparse.mappings import Masks
 from orthosparse.masks import counts_of
@@ -18,7 +19,6 @@ from orthosparse.ramanujan import degrees_of, sample
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.schemes._fill import check_scales, fill_biases, match_layers
-from orthosparse.sharding import write_
 from orthosparse.structures import ENTRIES
 
 _DOUBLED = {"linear": False, "tanh": False, "relu": True}

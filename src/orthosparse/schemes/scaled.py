@@ -6,13 +6,13 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from orthosparse.distributed import full_tensor, write_
 from orthosparse.haar import one_thread
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 from orthosparse.masks import counts_of
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.schemes._fill import FARTHEST_DRAW, check_scales, fill_biases, match_layers
-from orthosparse.sharding import full_tensor, write_
 
 
 def scaled(
