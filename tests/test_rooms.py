@@ -38,7 +38,6 @@ FLOORS = {
     "distributed": 2,
     "floors": 2,
     "members": 2,
-    "rows": 2,
     "init": 3,
     "masking": 3,
     "distributions": 4,

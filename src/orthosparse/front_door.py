@@ -34,8 +34,7 @@ from orthosparse.parametrized import leaf
 from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
-from orthosparse.report import Report
-from orthosparse.rows import Row, row_of, structure_note
+from orthosparse.report import Report, Row, row_of
 from orthosparse.schemes import SCHEME_FLOORS, SCHEMES
 from orthosparse.selection import Selector
 from orthosparse.structures import ENTRIES
@@ -223,7 +222,8 @@ def _rows(
             asked=asked[name],
             overlap=overlaps[name],
             gain=gain,
-            note="; ".join(filter(None, [notes[name], structure_note(layer, structure)])),
+            structure=structure,
+            note=notes[name],
         )
         for name, layer in layers.items()
     ]

@@ -20,8 +20,7 @@ from orthosparse.members import label, member_of, route
 from orthosparse.modules.compact_module import Compact
 from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.report import Report
-from orthosparse.rows import Row, row_of, structure_note
+from orthosparse.report import Report, row_of
 from orthosparse.selection import Selector
 from orthosparse.structures import ENTRIES, block_of, structure_of
 
@@ -103,14 +102,20 @@ def prune(
     if state is not None:
         masking.load_sparse(model, state)
     asked = counts_of(masks)
-    rows = [_row(layer, masks[name], asked[name], structure) for name, layer in layers.items()]
+    rows = [
+        row_of(
+            layer,
+            full_tensor(layer.weight()),
+            masks[name],
+            asked=asked[name],
+            overlap=None,
+            gain=1.0,
+            structure=structure,
+        )
+        for name, layer in layers.items()
+    ]
     name, left = label(score, density, scored=True), left_dense(model, layers)
     return Report(tuple(rows), sum(asked.values()), name, KEPT, 1.0, seed, left, structure)
-
-
-def _row(layer: Layer, mask: Tensor, asked: int, structure: str) -> Row:
-    note = structure_note(layer, structure)
-    return row_of(layer, full_tensor(layer.weight()), mask, asked=asked, overlap=None, gain=1.0, note=note)
 
 
 def _layers(
