@@ -82,6 +82,55 @@ def test_a_layer_depends_on_the_seed_its_name_and_its_own_mask_alone(kind):
     assert any(not torch.equal(other[name], whole[name]) for name in masks)
 
 
+@everywhere
+@pytest.mark.parametrize("options", [{}, {"core": 0.4}, {"depthwise": "shift"}, {"strided": "delta"}], ids=str)
+def test_live_weights_leave_out_the_channels_that_a_mask_leaves_out_in_exact_counts(kind, options):
+    model = MODELS[kind].make().double()
+    masks = masks_for(model, density=0.1)
+    for mask in masks.values():
+        mask[:1] = False  # of a transposed convolution an input, else an output
+    live = eoi(model, masks, align="live", floor="error", gain=1.3, generator=seeded(), **options)
+    assert counts_of(live) == counts_of(masks)
+    for name, layer in find_layers(model).items():
+        weight, mask = layer.parameter().detach(), masks[name]
+        assert bool((weight[~live[name]] == 0).all())
+        if layer.groups > 1:
+            continue
+        for found, asked in zip(layer.views(live[name]), layer.views(mask), strict=True):
+            used, given = (each.flatten(0, 1).any(-1) for each in (found, asked))
+            assert not (used.any(1) & ~given.any(1)).any()
+            assert not (used.any(0) & ~given.any(0)).any()
+
+
+@everywhere
+def test_live_weights_depend_on_the_seed_the_name_and_the_mask_alone(kind):
+    model = MODELS[kind].make()
+    masks = masks_for(model)
+    whole = eoi(model, masks, align="live", generator=seeded())
+    for name in masks:
+        assert torch.equal(eoi(model, {name: masks[name]}, align="live", generator=seeded())[name], whole[name])
+
+
+def test_where_a_mask_uses_every_channel_live_weights_are_the_aligned_ones():
+    states = []
+    for align in ("mask", "live"):
+        model = nn.Sequential(nn.Conv2d(6, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 5))
+        masks = masks_for(model, density=0.5)
+        for mask in masks.values():
+            mask[:, 0] = mask[0] = True
+        eoi(model, masks, align=align, generator=seeded())
+        states.append([model[0].weight.detach(), model[3].weight.detach()])
+    assert all(torch.equal(*pair) for pair in zip(*states, strict=True))
+
+
+def test_no_layer_is_below_its_floor_where_channels_may_stay_empty():
+    tiny = MODELS["mlp"]
+    report = orthosparse.sparsify(
+        tiny.make(), 0.05, distribution="snip", align="live", floor="error", batch=tiny.batch(), generator=seeded()
+    )
+    assert [row.got for row in report.rows] == [row.asked for row in report.rows]
+
+
 def test_fused_parts_keep_the_counts_that_the_mask_gives_them_but_for_their_floors():
     attention = nn.MultiheadAttention(8, 2).double()
     mask = torch.zeros(24, 8, dtype=torch.bool)
@@ -134,7 +183,7 @@ def test_a_starved_layer_is_raised_where_its_scores_are_and_the_rich_give_their_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"align": "scores"}, "align: expected one of mask, none; got 'scores'"),
+        ({"align": "scores"}, "align: expected one of live, mask, none; got 'scores'"),
         ({"tap": "mask"}, 'tap: "mask" expects align="mask"'),
         ({"core": 2.0}, r"core: expected a number in \[0, 1\]; got 2.0"),
         ({"core": 0.5, "center_density": 0.5}, "core: expected None beside center_density; got 0.5 and 0.5"),

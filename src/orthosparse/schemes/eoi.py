@@ -1,7 +1,8 @@
 """EOI: exactly orthogonal sparse weights, and the masks they live on (the paper's section 4.2)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from orthosparse.masks import counts_of
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.schemes._fill import check_scales, fill_biases, full_weight, match_layers
+from orthosparse.schemes._live import fill_live_
 from orthosparse.strides import phases_of
 from orthosparse.structures import ENTRIES
 from orthosparse.threads import kernel_threads
@@ -59,13 +61,15 @@ def eoi(
     Args:
         align: "mask" permutes rows and columns, and chooses taps, entries that start at zero and the shares of parts
             and groups, such that the weights lie on the given mask as far as they can: exactly as orthogonal, on what
-            a saliency chose. "none" is the paper's.
+            a saliency chose. "live" does so on the rows and columns that the mask uses and leaves the others empty: an
+            isometry of the channels that a saliency chose, for which no count is too small (convolutions with groups
+            are aligned as with "mask"). "none" is the paper's.
         core: the share of a layer's count that is its orthogonal matrix, never below what orthogonality needs; the
             others start at zero. By default all of a matrix, and of a convolution what `center_density` says.
         center_density: of the matrix in a convolution: a number, "density" for the density of the whole kernel (the
             paper's 1000-layer network), or None for the square root of that, within what the count allows.
         tap: "center", "random" for a tap of its own for each input channel, or "mask" for the one that it uses most in
-            the mask; by default "mask" where `align` is that, else "center".
+            the mask; by default "mask" where weights are aligned, else "center".
         stop: this, `angle` and `start` are those of `givens.sample`.
         depthwise: convolutions with groups. "keep" leaves them at their dense initialization times the mask; "center"
             and "shift" make each group orthogonal, at the centre or at a tap for each input channel, random or (with
@@ -104,7 +108,8 @@ def eoi(
     layers = {name: _as_filled(layer, depthwise) for name, layer in layers.items()}
     kept = {name for name, layer in layers.items() if layer.groups > 1 and depthwise == "keep"}
     lookup(STRIDED, strided, "strided")
-    floors = {name: sum(_floors(layer, strided)) for name, layer in layers.items() if name not in kept}
+    floored = [name for name, layer in layers.items() if name not in kept and not _is_live(layer, align)]
+    floors = {name: sum(_floors(layers[name], strided)) for name in floored}
     _check_floors(floors, counts, floor)
     result = masks if consume else dict(masks)
     for name, layer in layers.items():
@@ -115,14 +120,23 @@ def eoi(
         goal = result[name] if aligned else None
         del result[name]
         own_tap = tap if layer.groups == 1 else grouped_tap
-        result[name] = _fill(layer, counts[name], goal, seed, tap=own_tap, strided=strided, **options)
+        result[name] = _fill(
+            layer, counts[name], goal, seed, tap=own_tap, strided=strided, live=_is_live(layer, align), **options
+        )
     return result
 
 
-def eoi_floor(layer: Layer, *, depthwise: str = "keep", strided: str = "tile", **others: Any) -> int:
-    """Return the fewest entries with which `eoi` makes a layer orthogonal; 0 for one that it leaves as it is."""
+def eoi_floor(
+    layer: Layer, *, depthwise: str = "keep", strided: str = "tile", align: str = "none", **others: Any
+) -> int:
+    """Return the fewest entries with which `eoi` makes a layer, or its live channels, orthogonal.
+
+    That is 0 for one that it leaves as it is.
+    """
     del others  # they move entries, and need no more of them
-    return 0 if layer.groups > 1 and depthwise == "keep" else sum(_floors(_as_filled(layer, depthwise), strided))
+    if (layer.groups > 1 and depthwise == "keep") or _is_live(_as_filled(layer, depthwise), align):
+        return 0
+    return sum(_floors(_as_filled(layer, depthwise), strided))
 
 
 def _as_filled(layer: Layer, depthwise: str) -> Layer:
@@ -130,6 +144,15 @@ def _as_filled(layer: Layer, depthwise: str) -> Layer:
     if layer.groups == 1 or depthwise != "paper-code":
         return layer
     return replace(layer, groups=1, parts=(layer.shape[1 if layer.transposed else 0],))
+
+
+def _is_live(layer: Layer, align: str) -> bool:
+    """Return whether the channels that a mask leaves out stay empty."""
+    return align == "live" and layer.groups == 1
+
+
+def _filler(fill: Callable[..., torch.Tensor], live: bool) -> Callable[..., torch.Tensor]:
+    return partial(fill_live_, fill=fill) if live else fill
 
 
 def _floors(layer: Layer, strided: str) -> list[int]:
@@ -154,22 +177,23 @@ def _fill(
     center_density: Any,
     tap: str | None,
     strided: str,
+    live: bool,
     **options: Any,
 ) -> torch.Tensor:
     """Fill a layer and return its mask; `goal` is the mask that it is to be aligned to."""
     if layer.kind != "conv" or layer.structure != ENTRIES:
-        return _linear(layer, count, goal, seed, **options)
+        return _linear(layer, count, goal, seed, live=live, **options)
     options |= {"tap": tap, "center_density": count / layer.numel if center_density == "density" else center_density}
     fill = _kernel if len(layer.shapes) == layer.groups else _kernels
-    return fill(layer, count, goal, seed, strided=strided, **options)
+    return fill(layer, count, goal, seed, strided=strided, live=live, **options)
 
 
 def _kernel(
-    layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, strided: str, **options: Any
+    layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, strided: str, live: bool, **options: Any
 ) -> torch.Tensor:
     """Fill a convolution and return its mask."""
     with full_weight(layer.parameter()) as weight:
-        return sparse_delta_orthogonal_(
+        return _filler(sparse_delta_orthogonal_, live)(
             weight,
             count=count,
             groups=layer.groups,
@@ -183,7 +207,7 @@ def _kernel(
 
 
 def _kernels(
-    layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, strided: str, **options: Any
+    layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, strided: str, live: bool, **options: Any
 ) -> torch.Tensor:
     """Fill the convolutions that lie in a weight one after the other and return its mask."""
     geometry = _geometry(layer, strided)
@@ -191,14 +215,14 @@ def _kernels(
     with full_weight(layer.parameter()) as weight:
         values = torch.empty_like(weight, memory_format=torch.contiguous_format)
         mask = torch.empty_like(values, dtype=torch.bool)
-        views = zip(layer.views(values), layer.views(mask), *_asked(layer, count, goal, strided), strict=True)
+        views = zip(layer.views(values), layer.views(mask), *_asked(layer, count, goal, strided, live), strict=True)
         for index, (view, active, share, align) in enumerate(views):
             kernel = view.flatten(0, 1).unflatten(-1, layer.kernel)  # a view, or a copy where rows alternate
             draws: dict[str, Any] = {
                 "generator": derive(seed, layer.name, index),
                 "threads": kernel_threads(kernel.numel()),
             }
-            drawn = sparse_delta_orthogonal_(
+            drawn = _filler(sparse_delta_orthogonal_, live)(
                 _as_stored(kernel, transposed),
                 count=share,
                 align=None if align is None else _as_stored(align.reshape(kernel.shape), transposed),
@@ -218,11 +242,13 @@ def _as_stored(kernel: torch.Tensor, transposed: bool) -> torch.Tensor:
     return kernel.transpose(0, 1) if transposed else kernel
 
 
-def _linear(layer: Layer, count: int, goal: torch.Tensor | None, seed: int, **options: Any) -> torch.Tensor:
+def _linear(
+    layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, live: bool, **options: Any
+) -> torch.Tensor:
     """Fill the matrices that lie in a weight, of one tap each, and return its mask."""
     with full_weight(layer.parameter()) as weight:
         mask = torch.empty_like(weight, dtype=torch.bool, memory_format=torch.contiguous_format)
-        views = zip(layer.views(weight), layer.views(mask), *_asked(layer, count, goal, "delta"), strict=True)
+        views = zip(layer.views(weight), layer.views(mask), *_asked(layer, count, goal, "delta", live), strict=True)
         for index, (view, active, share, align) in enumerate(views):
             matrix = view.flatten(0, 1)[..., 0]  # a view, or a copy where rows alternate
             draws: dict[str, Any] = {
@@ -230,7 +256,9 @@ def _linear(layer: Layer, count: int, goal: torch.Tensor | None, seed: int, **op
                 "threads": kernel_threads(matrix.numel()),
             }
             draws["align"] = None if align is None else align.reshape(matrix.shape)
-            drawn = sparse_orthogonal_(matrix, count=share, structure=layer.structure, **draws, **options)
+            drawn = _filler(sparse_orthogonal_, live)(
+                matrix, count=share, structure=layer.structure, **draws, **options
+            )
             if len(layer.shapes) == 1:
                 mask = (drawn.T if layer.transposed else drawn).reshape(layer.shape)
             else:
@@ -241,10 +269,10 @@ def _linear(layer: Layer, count: int, goal: torch.Tensor | None, seed: int, **op
 
 
 def _asked(
-    layer: Layer, count: int, goal: torch.Tensor | None, strided: str
+    layer: Layer, count: int, goal: torch.Tensor | None, strided: str, live: bool
 ) -> tuple[list[int], list[torch.Tensor] | list[None]]:
     """Return the count of each matrix, and the mask that it is to be aligned to."""
-    floors = _floors(layer, strided)
+    floors = [0] * len(layer.shapes) if live else _floors(layer, strided)
     if goal is None:
         return _shares(layer, count, floors, None), [None] * len(layer.shapes)
     goals = layer.views(goal.contiguous())
@@ -271,7 +299,7 @@ def _shares(layer: Layer, count: int, floors: list[int], wanted: list[int] | Non
 
 def _check_taps(align: str, tap: str | None, depthwise: str) -> tuple[bool, str | None]:
     """Return whether to align, and the tap of grouped convolutions."""
-    aligned = lookup({"none": False, "mask": True}, align, "align")
+    aligned = lookup({"none": False, "mask": True, "live": True}, align, "align")
     grouped = lookup(_DEPTHWISE, depthwise, "depthwise")
     if tap is not None:
         lookup(TAPS, tap, "tap")

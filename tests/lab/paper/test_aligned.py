@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lab.paper.rows import row_of
+from orthosparse.lab.experiments.training import group_of
 from orthosparse.lab.paper import aligned, frontpage
 from orthosparse.lab.paper._chapters import chapters_of
 from orthosparse.lab.paper._rows import read_rows
@@ -45,3 +46,25 @@ def test_the_page_has_the_tables_of_the_committed_rows():
     (chapter,) = chapters_of({"aligned": aligned}, rows)
     page = (ROOT / "docs" / "evidence" / "aligned.md").read_text()
     assert page == frontpage.study(chapter), "stale: run `make readme-table`"
+
+
+def test_the_networks_of_other_scales_train_in_one_stack_with_those_of_the_study():
+    networks = [each for each in aligned.experiments() if each.model == "resnet56"]
+    assert {each.recipe.gain for each in networks} == {0.3, 1.0, 3.0}
+    assert len({group_of(each) for each in networks}) == 1
+    assert len(networks) == 22  # 3 methods x 5 starts, and 7 that the study of scales has alone
+
+
+def test_the_table_of_scales_shows_the_study_s_own_networks_at_a_gain_of_1():
+    shared = [each for each in aligned.experiments() if (each.model, each.distribution) == ("resnet56", "snip")]
+    rows = [row_of(each, 1, test_accuracy=(number + 1) / 100) for number, each in enumerate(shared)]
+    *_, table = aligned.render(rows).tables
+    shown = {
+        (line.heads[1], column.key): cell.ours[0]
+        for line, cells in zip(table.lines, table.cells, strict=True)
+        for column, cell in zip(table.columns, cells, strict=True)
+        if cell.ours
+    }
+    assert len(shown) == len(shared) == 12
+    assert [shown[name, "1"] for name in ("Base", "EOI", "EOI, random taps", "EOI, aligned")] == [1, 2, 3, 4]
+    assert sorted(map(round, shown.values())) == list(range(1, 13))

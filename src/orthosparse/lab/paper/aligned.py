@@ -1,6 +1,6 @@
 """EOI laid onto saliency masks: does it keep what SNIP, GraSP and SynFlow chose? A study of ours, not the paper's."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 from statistics import fmean
 from typing import Any
@@ -27,28 +27,46 @@ _STARTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "aligned": ("EOI, aligned", "eoi", _ALIGNED),
     "core.5": ("EOI, aligned, core 0.5", "eoi", {**_ALIGNED, "core": 0.5}),
     "core.2": ("EOI, aligned, core 0.2", "eoi", {**_ALIGNED, "core": 0.2}),
+    "scaled": ("Scaled", "scaled", {}),
+    "live": ("EOI, live channels", "eoi", {**_ALIGNED, "align": "live"}),
+    "live.2": ("EOI, live channels, core 0.2", "eoi", {**_ALIGNED, "align": "live", "core": 0.2}),
 }
 _OF_MLP = ("base", "ai", "eoi", "aligned", "core.5", "core.2")
 _OF_RESNETS = ("base", "eoi", "random", "aligned", "core.5")
 _ACTIVATIONS = ("linear", "relu", "tanh", "hardtanh")
 _RESNETS = (("resnet32", 0.1), ("resnet32", 0.02), ("resnet56", 0.05))
 _EPOCHS = 60  # of the residual networks: a third of the paper's, equal for all
+# The gains of each start that are trained. Base has a squared norm of 0.06 of its rank in the last stage, 0.3 in the
+# second and 0.8 in the first, and EOI 1: a gain of 0.3, or of 3, gives either the other's scale in the last stage.
+_GAINS = {
+    "base": (1.0, 3.0),
+    "scaled": (1.0,),
+    "ai": (1.0,),
+    "eoi": (0.3, 1.0),
+    "random": (1.0,),
+    "aligned": (0.3, 1.0),
+    "core.5": (1.0,),
+    "live": (1.0,),
+    "live.2": (1.0,),
+}
+_OF_SCALES = ("resnet56", 0.05)
 _NOTES = [
     "Not in the paper. An aligned start has the same orthogonal matrices as EOI, with rows, columns and taps in the "
     "order in which they overlap the mask most. A core is an orthogonal matrix of that share of a layer's count; the "
     "other entries are those of the mask, at zero.",
     "Every matrix needs as many entries as its shorter side has; SNIP and GraSP give some layers fewer, which EOI "
-    "raises to that at the cost of the others.",
+    "raises to that at the cost of the others. A start of live channels leaves out the rows and columns that the mask "
+    "leaves out, and is orthogonal on the others.",
 ]
 
 
 def experiments(*, smoke: bool = False) -> list[Experiment]:
     """Return the trainings of the perceptron and of the residual networks."""
-    return unique([*_of_mlp(smoke).values(), *_of_resnets(smoke).values()])
+    return unique([*_of_mlp(smoke).values(), *_of_resnets(smoke).values(), *_of_scales(smoke).values()])
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-    """Return a table of the perceptron, by activation, and one of the residual networks."""
+    """Return a table of the perceptron, by activation, one of the residual networks, and one of their scales."""
     index = RowIndex(rows)
     mlp = [Column(name, ACTIVATIONS[name], "MLP") for name in _ACTIVATIONS]
     of_mlp = index.accuracies(_of_mlp(smoke))
@@ -59,6 +77,12 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
             [Column(_key(*each), f"{MODELS[each[0]]}, density {each[1]:.0%}", MODELS[each[0]]) for each in _RESNETS],
             _lines(_OF_RESNETS),
             index.accuracies(_of_resnets(smoke)),
+        ),
+        table_of(
+            f"ResNet56 on CIFAR-10, SNIP, density 5 %, {_EPOCHS} epochs: the scale of the start",
+            [Column(f"{gain:g}", f"gain {gain:g}", MODELS[_OF_SCALES[0]]) for gain in (0.3, 1, 3)],
+            _lines(tuple(_GAINS), ("snip",)),
+            index.accuracies(_of_scales(smoke)),
         ),
     ]
     return Rendered(tables=tables, notes=[*_NOTES, *_mean_ranks(of_mlp, _OF_MLP)])
@@ -79,10 +103,15 @@ def _mean_ranks(measured: Mapping[Place, Measurement | None], starts: tuple[str,
     return [f"Mean rank of the starts of the MLP (1 is best) over {len(ranks)} of its cells. {listed}."]
 
 
-def _lines(starts: tuple[str, ...]) -> list[Line]:
+def _lines(starts: tuple[str, ...], methods: Iterable[str] = _METHODS) -> list[Line]:
     return [
-        Line(f"{method}/{start}", (label, _STARTS[start][0]), block=method, method=f"{label}|{_STARTS[start][0]}")
-        for method, label in _METHODS.items()
+        Line(
+            f"{method}/{start}",
+            (_METHODS[method], _STARTS[start][0]),
+            block=method,
+            method=f"{_METHODS[method]}|{_STARTS[start][0]}",
+        )
+        for method in methods
         for start in starts
     ]
 
@@ -104,6 +133,17 @@ def _of_resnets(smoke: bool) -> dict[Place, Experiment]:
             method, start, smoke, network[0], "cifar10", network[1], epochs=_EPOCHS
         )
         for network, method, start in product(() if smoke else _RESNETS, _METHODS, _OF_RESNETS)
+    }
+
+
+def _of_scales(smoke: bool) -> dict[Place, Experiment]:
+    model, density = _OF_SCALES
+    return {
+        (f"snip/{start}", f"{gain:g}"): _training(
+            "snip", start, smoke, model, "cifar10", density, epochs=_EPOCHS, gain=gain
+        )
+        for start, gains in ({} if smoke else _GAINS).items()
+        for gain in gains
     }
 
 
