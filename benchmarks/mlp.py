@@ -22,8 +22,8 @@ from torch.nn import functional
 from orthosparse.lab.data import Split, load
 from orthosparse.lab.models import build
 from orthosparse.lab.provenance import provenance
-from orthosparse.lab.threads import one_thread
 from orthosparse.lab.training import Callback, Recipe, Run, State, recipe_for, train
+from orthosparse.lab.training.devices import one_thread
 
 
 def bare(split: Split, recipe: Recipe) -> Callable[[], None]:

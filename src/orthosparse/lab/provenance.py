@@ -1,8 +1,11 @@
-"""Where a result comes from: commit, versions and machine."""
+"""What is kept with a result: commit, versions and machine, and what the library warned of."""
 
+import logging
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -61,3 +64,25 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+@contextmanager
+def captured_warnings() -> Iterator[list[str]]:
+    """Collect what the library warns of inside the block, in order.
+
+    Example:
+        >>> with captured_warnings() as messages:
+        ...     logging.getLogger("orthosparse.sparsify").warning("raised: %s", "fc1")
+        >>> messages
+        ['raised: fc1']
+    """
+    messages: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("orthosparse")
+    before = logger.handlers, logger.propagate
+    logger.handlers, logger.propagate = [handler], False
+    try:
+        yield messages
+    finally:
+        logger.handlers, logger.propagate = before

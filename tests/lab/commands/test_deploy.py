@@ -86,7 +86,7 @@ def test_a_model_of_tokens_is_shown_tokens(tmp_path, capsys, nets):
         (["{weights}", "--model", "{nets}:small", "--example", "1x64", "--threads", "0"], "threads: expected 1 or"),
         (["{weights}", "--model", "{nets}:small", "--example", "1x64", "--device", "abacus"], "device: expected auto"),
         (["{weights}", "--model", "{nets}:small", "--example", "1x64", "--tolerance", "-1"], "tolerance: expected"),
-        (["{weights}", "--model", "{nets}:small", "--example", "1x64", "--device", "cuda:99"], "device: expected one"),
+        (["{weights}", "--model", "{nets}:small", "--example", "1x64", "--device", "cuda:99"], "device: expected cpu"),
         (["{nets}", "--model", "{nets}:small", "--example", "1x64"], "checkpoint: expected a state dict"),
         (["/nowhere", "--model", "{nets}:small", "--example", "1x64"], "checkpoint: expected a file or a folder"),
         (["{weights}", "--model", "mlp", "--example", "1x1x8x8"], "path: "),

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from orthosparse.lab.experiments import KINDS, Experiment, experiment_of, resolved
+from orthosparse.lab.experiments import KINDS, Experiment, experiment_of
 from orthosparse.lab.experiments.conv_picture import ConvPicture
 from orthosparse.lab.experiments.efficiency import Efficiency
 from orthosparse.lab.experiments.expected_density import ExpectedDensity
@@ -121,10 +121,3 @@ def test_values_that_are_not_numbers_make_no_key():
 def test_a_key_of_another_version_is_refused_with_what_is_known(key, message):
     with pytest.raises(ValueError, match=message):
         experiment_of(key)
-
-
-def test_a_device_that_is_none_is_refused():
-    assert resolved("auto").type in ("cpu", "cuda")
-    for wrong in ("tpu", "cpu:0", "cuda:x", "cuda:99"):
-        with pytest.raises(ValueError, match="device: expected"):
-            resolved(wrong)

@@ -5,7 +5,7 @@ import pytest
 import sweep_toys
 from rich.console import Console
 
-from orthosparse.lab import throttle
+from orthosparse.lab.sweep import display as throttle
 from orthosparse.lab.sweep.display import Display
 from orthosparse.lab.sweep.engines import ENGINES
 from orthosparse.lab.sweep.runner import run
@@ -49,3 +49,19 @@ def test_on_a_terminal_every_running_pair_has_a_line(store, toys):
         sweep([toys.pair("a", seconds=1.2)], store, display=display)
     assert "step 3" in text.getvalue()
     assert "1/1" in text.getvalue()
+
+
+def test_a_log_gets_a_line_a_minute_and_the_first_after_one(monkeypatch):
+    now, told = [0.0], []
+    monkeypatch.setattr(throttle, "monotonic", lambda: now[0])
+    tell = throttle.Throttle(told.append)
+    for second in range(0, 200, 7):
+        now[0] = float(second)
+        tell("network", second / 200, f"step {second}")
+    assert told == ["network: 32 %, step 63", "network: 63 %, step 126", "network: 94 %, step 189"]
+
+
+def test_nothing_is_added_where_there_are_no_words():
+    told = []
+    throttle.Throttle(told.append, seconds=0)("network", 1.0, "")
+    assert told == ["network: 100 %"]

@@ -1,6 +1,16 @@
-import pytest
+import hashlib
+import inspect
+from pathlib import Path
 
-from orthosparse.lab.training.run import check_stackable, stack_key, why_not_stacked
+import pytest
+import torch
+
+from orthosparse.distributions import DISTRIBUTIONS
+from orthosparse.lab.data import load
+from orthosparse.lab.experiments import experiment_of
+from orthosparse.lab.training.assembly import started
+from orthosparse.lab.training.run import PAPER_OPTIONS, check_stackable, stack_key, why_not_stacked, with_paper_options
+from orthosparse.schemes import SCHEMES
 
 
 def test_starts_densities_and_schemes_do_not_set_runs_apart(deep):
@@ -62,3 +72,46 @@ def test_what_a_stack_cannot_do_is_said(deep, change, reason):
 def test_what_no_run_can_have_is_refused_before_anything_is_read(deep, change, message):
     with pytest.raises(ValueError, match=message):
         deep(**{"density": 0.1, "dynamic": "rigl", **change})
+
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+# Every member is handed these; where AI descends is said for each machine, and memory and progress change no result.
+FAMILY = {"model", "density", "masks", "layers", "batch", "loss", "gain", "bias_std", "generator", "floor"}
+FAMILY |= {"device", "consume", "progress"}
+
+
+@pytest.mark.parametrize("name", [*DISTRIBUTIONS, *SCHEMES])
+def test_every_option_of_the_library_has_the_paper_s_value(name):
+    member = {**DISTRIBUTIONS, **SCHEMES}[name]
+    assert set(PAPER_OPTIONS[name]) == set(inspect.signature(member).parameters) - FAMILY
+
+
+def test_what_a_description_names_stands():
+    assert with_paper_options("snip", "eoi", {"align": "mask"})["align"] == "mask"
+    assert with_paper_options("snip", "eoi", {"align": "mask"})["tap"] == "center"
+
+
+@pytest.mark.parametrize(
+    ("key", "seed", "expected"),
+    [  # of the commit that made the first rows; these starts depend on no data, and on no product of matrices
+        ('{"data":"cifar10","density":0.1,"kind":"training","model":"resnet32"}', 1, "b1170cf311bec4cb"),
+        (
+            '{"data":"cifar10","density":0.1,"distribution":"uniform","kind":"training","model":"resnet32"}',
+            2,
+            "b5b25acae89a3930",
+        ),
+        (
+            '{"data":"mnist","density":0.05,"distribution":"uniform","kind":"training","model":"mlp"}',
+            3,
+            "b32b36a0f848a68d",
+        ),
+    ],
+)
+def test_a_committed_key_means_the_same_start_for_ever(key, seed, expected):
+    run = experiment_of(key)
+    network = started(run, seed, load(run.data, FIXTURES), torch.device("cpu"))
+    digest = hashlib.sha256()
+    for name, value in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.contiguous().numpy().tobytes())
+    assert digest.hexdigest()[:16] == expected

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from orthosparse import givens
 from orthosparse.lab.bench.timing import fresh, in_turn, shortest
-from orthosparse.lab.threads import one_thread
+from orthosparse.lab.training.devices import one_thread
 
 _FIRST_CALL = """
 import torch, orthosparse, time

@@ -97,12 +97,12 @@ def check_times(items: list[str] | None, minutes: float | None, budget: str | No
 
 def check_engine(engine: str, device: str, address: str | None, gpus: float | None, precision: str | None) -> None:
     """Raise a ValueError where an engine cannot run what is asked for."""
-    from orthosparse.lab.experiments import resolved
+    from orthosparse.lab.training.devices import device_of
 
     if precision is not None:
         check_name("precision", precision)
     if engine == "local":
-        resolved(device)
+        device_of(device)
     if engine == "local" and (address is not None or gpus is not None):
         raise ValueError("engine: local takes no address and no share of a GPU; take --engine ray")
 

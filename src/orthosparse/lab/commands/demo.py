@@ -36,7 +36,7 @@ def demo(
     from orthosparse.lab.rendering.foot import foot_of
     from orthosparse.lab.rendering.html import write_page
     from orthosparse.lab.rendering.terminal import console, print_table
-    from orthosparse.lab.threads import one_thread
+    from orthosparse.lab.training.devices import one_thread
     from orthosparse.randomness import derive
 
     shape = (

@@ -50,11 +50,12 @@ def deploy(
     from orthosparse.lab import deployment as parts
     from orthosparse.lab.rendering.foot import foot_of
     from orthosparse.lab.rendering.html import write_page
+    from orthosparse.lab.training.devices import device_of
 
     check_at_least(1, threads=threads, classes=classes)
     if out.exists() and not out.is_dir():
         raise ValueError(f"out: expected a folder; {out} is a file")
-    where = _device(device)
+    where = str(device_of(device))
     name, network, inputs = _asked(checkpoint, model, example, classes, activation)
     parts.load_weights(network, checkpoint)
     options = {"device": where, "threads": threads, "tolerance": tolerance, "compile": compiled}
@@ -103,24 +104,6 @@ def _asked(
     if tokens:
         return model, target.model, torch.randint(target.vocabulary, (batch, *sides), generator=generator)
     return model, target.model, torch.randn(batch, *sides, generator=generator)
-
-
-def _device(name: str) -> str:
-    """Return a device that torch has.
-
-    Raises:
-        ValueError: it is none, or not here.
-    """
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
-        raise ValueError(f"device: expected auto, cpu, cuda or cuda:INDEX; got {name!r}")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device: expected one of the {torch.cuda.device_count()} GPUs here, or cpu; got {name!r}")
-    return name
 
 
 def _progress(what: str, done: int, total: int) -> None:

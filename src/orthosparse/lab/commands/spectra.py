@@ -42,7 +42,7 @@ def spectra(
     from orthosparse.lab.sweep.perform import perform
     from orthosparse.lab.sweep.runner import run as sweep
     from orthosparse.lab.sweep.store import Store
-    from orthosparse.lab.threads import one_thread
+    from orthosparse.lab.training.devices import one_thread
 
     check_at_least(1, limit=limit)
     asked = points(ai_iterations=ai_iterations, compat=compat)[:limit]

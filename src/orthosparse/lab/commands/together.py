@@ -136,7 +136,7 @@ def _shown(*, quiet: bool) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from orthosparse.lab.throttle import Throttle
+    from orthosparse.lab.sweep.display import Throttle
 
     console = Console(stderr=True)
     if quiet:

@@ -15,7 +15,7 @@ from orthosparse.lab.data._gather import Plan
 from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisation, Split
 from orthosparse.lab.data.from_file import from_file
 from orthosparse.lab.data.loader import Loader
-from orthosparse.lab.functions import is_function
+from orthosparse.lab.names import is_function
 from orthosparse.registry import LazyTable, lookup
 
 __all__ = [

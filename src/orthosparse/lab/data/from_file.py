@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from orthosparse.lab.data._splits import Dataset, Normalisation, Split, hold_out
-from orthosparse.lab.functions import load_function, taken
+from orthosparse.lab.names import load_function, taken
 
 _PARTS = ("train", "test", "validation")
 

@@ -6,11 +6,10 @@ A kind is one file; `KINDS` lists them. `experiment_of` makes an experiment out 
 import json
 from typing import Any
 
-from orthosparse.lab.experiments._clock import resolved
 from orthosparse.lab.experiments._experiment import Experiment, Progress
 from orthosparse.registry import LazyTable, lookup
 
-__all__ = ["KINDS", "Experiment", "Progress", "experiment_of", "resolved"]
+__all__ = ["KINDS", "Experiment", "Progress", "experiment_of"]
 
 KINDS: LazyTable[type[Experiment]] = LazyTable(
     {

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse import DISTRIBUTIONS, SCHEMES, find_layers, givens, init, isometry, ramanujan
-from orthosparse.lab.experiments._clock import now
+from orthosparse.lab.training.devices import now
 from orthosparse.randomness import derive
 
 _LONG_ENOUGH, _FEWEST, _MOST = 0.2, 3, 50  # repeat for so many seconds, and so many times

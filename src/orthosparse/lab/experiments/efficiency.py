@@ -62,7 +62,7 @@ class Efficiency(Experiment):
     ) -> dict[str, Any]:
         """Return seconds (of the model: ``modelled_seconds``), the orthogonality score and what was drawn."""
         del root, out, progress  # no data, nothing kept, too short to watch
-        from orthosparse.lab.experiments._clock import resolved
         from orthosparse.lab.experiments._matrices import measure
+        from orthosparse.lab.training.devices import device_of
 
-        return measure(self.method, self.size, self.density, self.iterations or AI_ITERATIONS, seed, resolved(device))
+        return measure(self.method, self.size, self.density, self.iterations or AI_ITERATIONS, seed, device_of(device))

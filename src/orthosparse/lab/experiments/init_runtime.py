@@ -53,11 +53,11 @@ class InitRuntime(Experiment):
         from itertools import islice
 
         import orthosparse
-        from orthosparse.lab.experiments._clock import now
-        from orthosparse.lab.paper_options import resolved
         from orthosparse.lab.seeds import generators
         from orthosparse.lab.training import fit, launch
         from orthosparse.lab.training.assembly import assemble
+        from orthosparse.lab.training.devices import now
+        from orthosparse.lab.training.run import with_paper_options
 
         own: dict[str, Any] = {
             "options": self.options,
@@ -67,7 +67,7 @@ class InitRuntime(Experiment):
         own |= {"density": self.density, "distribution": self.distribution, "scheme": self.scheme}
         config = Training(self.model, self.data, **own, batch=self.batch, epochs=1)
         fabric = launch(device=device, precision=config.recipe.precision)
-        options = resolved(self.distribution, self.scheme, self.options)
+        options = with_paper_options(self.distribution, self.scheme, self.options)
         if self.scheme == "ai":
             options.setdefault("device", fabric.device)
         begin = now(fabric.device)

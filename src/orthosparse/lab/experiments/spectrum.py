@@ -78,20 +78,20 @@ class Spectrum(Experiment):
     def _start(self, seed: int, root: Path | str | None, device: str) -> tuple[Any, Any, Any]:
         """Return the network, its inputs and the report of `sparsify`."""
         import orthosparse
-        from orthosparse.lab import paper_options
         from orthosparse.lab.data import Loader, load
-        from orthosparse.lab.experiments._clock import resolved
         from orthosparse.lab.models import build, dense_init
         from orthosparse.lab.seeds import generators
+        from orthosparse.lab.training.devices import device_of
+        from orthosparse.lab.training.run import with_paper_options
 
-        place, rng = resolved(device), generators(seed)
+        place, rng = device_of(device), generators(seed)
         data = load(self.data, root, device=place)
         loader = Loader(data.train, batch=self.samples, seed=rng.data.initial_seed(), device=place)
         images, labels = next(loader.epoch(0))
         shape: dict[str, Any] = {"classes": data.classes, "in_shape": data.in_shape, "activation": self.activation}
         model = build(self.model, generator=rng.init, **shape, **self.model_options).to(place)
         dense_init(model, self.dense_init, generator=rng.init)
-        own = paper_options.resolved(self.distribution, self.scheme, self.options)
+        own = with_paper_options(self.distribution, self.scheme, self.options)
         if self.scheme == "ai" and self.iterations is not None:
             own["iterations"] = self.iterations
         report = orthosparse.sparsify(

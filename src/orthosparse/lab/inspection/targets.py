@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
-from orthosparse.lab.functions import is_function
 from orthosparse.lab.inspection.head import Head
 from orthosparse.lab.inspection.tokens import embedding_of
 from orthosparse.lab.models import build
 from orthosparse.lab.models.from_file import from_file
+from orthosparse.lab.names import is_function
 from orthosparse.lab.optional import import_timm
 from orthosparse.lab.seeds import fenced
 from orthosparse.randomness import draw_seed

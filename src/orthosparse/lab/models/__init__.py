@@ -10,11 +10,11 @@ from functools import partial
 import torch
 from torch import nn
 
-from orthosparse.lab.functions import is_function
 from orthosparse.lab.models._activations import ACTIVATIONS
 from orthosparse.lab.models._shapes import at_least, check_fits
 from orthosparse.lab.models.dense import DENSE_INITS, dense_init
 from orthosparse.lab.models.from_file import from_file
+from orthosparse.lab.names import is_function
 from orthosparse.lab.seeds import fenced
 from orthosparse.randomness import draw_seed
 from orthosparse.registry import LazyTable

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from orthosparse.lab.functions import load_function, taken
+from orthosparse.lab.names import load_function, taken
 
 
 def from_file(name: str, **options: object) -> nn.Module:

@@ -11,7 +11,6 @@ from typing import Any
 
 from orthosparse.lab.experiments import Progress
 from orthosparse.lab.experiments.training import Training, run_together
-from orthosparse.lab.log_capture import captured_warnings
 from orthosparse.lab.sweep.pairs import Outcome, Pair, Row, Task
 
 Perform = Callable[[Task, Progress | None], list[Row | Exception]]
@@ -64,6 +63,8 @@ def perform_pair(
     **options: Any,
 ) -> Row:
     """Run a pair, its checkpoints in the folder `out`, and return its row; `options` are those of a training."""
+    from orthosparse.lab.provenance import captured_warnings
+
     experiment = pair.experiment
     own: dict[str, Any] = {"compiled": True} if compiled and isinstance(experiment, Training) else {}
     device = device if experiment.accelerated else "cpu"
@@ -92,10 +93,10 @@ def perform_stack(
 @cache
 def origin(device: str) -> Row:
     """Return commit, versions and device of this process, which goes on with the code it was started with."""
-    from orthosparse.lab.experiments import resolved
     from orthosparse.lab.provenance import provenance
+    from orthosparse.lab.training.devices import device_of
 
-    found = provenance(resolved(device))
+    found = provenance(device_of(device))
     return {name: found[name] for name in ("commit", "versions", "device")}
 
 

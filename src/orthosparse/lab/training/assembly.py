@@ -10,9 +10,8 @@ import orthosparse
 from orthosparse import load_sparse
 from orthosparse.lab.data import Dataset, Loader, Split, load
 from orthosparse.lab.models import build, dense_init
-from orthosparse.lab.paper_options import resolved
 from orthosparse.lab.seeds import Generators, generators
-from orthosparse.lab.training.run import DYNAMICS, Run
+from orthosparse.lab.training.run import DYNAMICS, Run, with_paper_options
 from orthosparse.lab.training.scoring import scored_on
 from orthosparse.lab.training.single import Single
 from orthosparse.lab.training.state import State
@@ -135,7 +134,7 @@ def _sparsify(
 ) -> None:
     # Scores see whole batches on every rank, so that the masks do not depend on how many ranks there are.
     whole = shuffled(run, data, rng, device)
-    options = resolved(run.distribution, run.scheme, run.options)
+    options = with_paper_options(run.distribution, run.scheme, run.options)
     if run.scheme == "ai":
         options.setdefault("device", descent)  # its descent is long: thousands of products for every layer
     orthosparse.sparsify(

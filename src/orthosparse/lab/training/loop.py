@@ -7,9 +7,8 @@ from time import perf_counter
 import torch
 
 from orthosparse.lab.seeds import fenced
-from orthosparse.lab.threads import threads_for
 from orthosparse.lab.training.callbacks import Callback
-from orthosparse.lab.training.devices import arithmetic
+from orthosparse.lab.training.devices import arithmetic, threads_for
 from orthosparse.lab.training.evaluate import evaluate
 from orthosparse.lab.training.nonfinite import find_errors
 from orthosparse.lab.training.state import State

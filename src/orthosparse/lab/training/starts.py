@@ -16,7 +16,7 @@ from torch import Tensor
 
 from orthosparse.lab.data import Dataset
 from orthosparse.lab.data import load as load_data
-from orthosparse.lab.log_capture import captured_warnings
+from orthosparse.lab.provenance import captured_warnings
 from orthosparse.lab.training.assembly import started
 from orthosparse.lab.training.checkpoint import load, save, tidy
 from orthosparse.lab.training.run import Run
