@@ -13,8 +13,7 @@ from orthosparse.lab import paper as real
 from orthosparse.lab.experiments.expected_density import ExpectedDensity
 from orthosparse.lab.experiments.mask_picture import MaskPicture
 from orthosparse.lab.experiments.training import Training
-from orthosparse.lab.paper._contents import Column, Line, Measurement, Rendered
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._tables import Column, Line, Measurement, Rendered, table_of
 from orthosparse.lab.sweep.pairs import Pair
 from orthosparse.lab.sweep.store import Store
 

@@ -6,8 +6,8 @@ import pytest
 
 from orthosparse.lab.experiments import Experiment, experiment_of
 from orthosparse.lab.paper import ITEMS
-from orthosparse.lab.paper._contents import Rendered
 from orthosparse.lab.paper._rows import family
+from orthosparse.lab.paper._tables import Rendered
 
 NAMES = [
     "singular_values",

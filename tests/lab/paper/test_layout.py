@@ -1,7 +1,7 @@
 """Tables of items as text."""
 
-from orthosparse.lab.paper._contents import Cell, Column, Line, Table
 from orthosparse.lab.paper._layout import text_table
+from orthosparse.lab.paper._tables import Cell, Column, Line, Table
 
 CELLS = ((Cell((89.0, 0.5), (90.0, 0.1), 3, "a note", our_mark="column", difference=1.0, error=0.2),), (Cell(None),))
 TABLE = Table("T", ("init",), (Column("k", "net", "Net"),), (Line("a", ("A",)), Line("b", ("B",))), CELLS)

@@ -4,10 +4,9 @@ import pytest
 
 from lab.paper.rows import row_of
 from orthosparse.lab.experiments.training import Training
-from orthosparse.lab.paper._contents import Column, Line, Measurement
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import lines
-from orthosparse.lab.paper._tables import paper_number, paper_tables, table_of
+from orthosparse.lab.paper._tables import Column, Line, Measurement, paper_number, paper_tables, table_of
 
 COLUMN = Column("resnet32/cifar10", "ResNet32")
 EMPTY = {(line.key, COLUMN.key): Measurement() for line in lines()}

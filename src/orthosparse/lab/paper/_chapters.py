@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from orthosparse.lab.paper._contents import Rendered
 from orthosparse.lab.paper._layout import seconds_text
 from orthosparse.lab.paper._rows import Row, Setting, family, setting_of
+from orthosparse.lab.paper._tables import Rendered
 from orthosparse.lab.sweep.store import together_of
 
 _POINTS = 240  # of an embedded curve; longer ones are thinned evenly, first and last kept

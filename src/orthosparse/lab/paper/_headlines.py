@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from orthosparse.lab.paper._chapters import Chapter
-from orthosparse.lab.paper._contents import Cell, Column, Line, Table
 from orthosparse.lab.paper._layout import digits_of, number_text
 from orthosparse.lab.paper._rows import Row
+from orthosparse.lab.paper._tables import Cell, Column, Line, Table
 
 FIGURE = "a figure"
 

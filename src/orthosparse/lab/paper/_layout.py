@@ -1,7 +1,7 @@
 """Numbers as people read them: the tables of items as plain tables of text, which every format is made from."""
 
-from orthosparse.lab.paper._contents import Cell, Column, Number, Table
-from orthosparse.lab.paper.statistics import Difference, is_clear
+from orthosparse.lab.paper._tables import Cell, Column, Table
+from orthosparse.lab.paper.statistics import Difference, Number, is_clear
 from orthosparse.lab.rendering import contents
 
 NOT_MEASURED = "not measured"

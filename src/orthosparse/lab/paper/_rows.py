@@ -2,14 +2,14 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._contents import Measurement, Place
+from orthosparse.lab.paper._tables import Column, Measurement, Place
 
 Row = dict[str, Any]
 
@@ -108,9 +108,9 @@ class RowIndex:
         taken = self._common.get(family(experiment.key()), nearest)
         return settings[taken], _note(taken, asked)
 
-    def is_comparable(self, experiment: Experiment) -> bool:
+    def is_comparable(self, experiment: Experiment | None) -> bool:
         """Return whether the rows of an experiment were trained as most of those that it is compared with."""
-        return family(experiment.key()) in self._common
+        return experiment is not None and family(experiment.key()) in self._common
 
     def label(self, label: str, experiment: Experiment) -> str:
         """Return the label of a curve, which says how it was trained if most others beside it were not so."""
@@ -147,18 +147,31 @@ class RowIndex:
         apart += [f"in {asked.precision}"] * (shown.precision != asked.precision)
         return replace(measured, note=f"{measured.note}; {fmean(full):.2f} {' '.join(apart)}")
 
-    def accuracies(self, experiments: Mapping[Place, Experiment | None]) -> dict[Place, Measurement | None]:
-        """Return the test accuracies of the cells of a table, each column trained in one setting if possible."""
+    def accuracies(
+        self, experiments: Mapping[Place, Experiment | None], *, across: bool = False
+    ) -> dict[Place, Measurement | None]:
+        """Return the test accuracies of a table: each column, or all of it, trained in one setting if possible."""
         columns: dict[str, list[Experiment | None]] = defaultdict(list)
         for (_, column), experiment in experiments.items():
-            columns[column].append(experiment)
+            columns["" if across else column].append(experiment)
         indices = {column: self.comparing(found) for column, found in columns.items()}
-        return {place: indices[place[1]].accuracy(experiment) for place, experiment in experiments.items()}
+        return {key: indices["" if across else key[1]].accuracy(each) for key, each in experiments.items()}
 
-    def curve(self, experiment: Experiment, name: str) -> list[float | None]:
+    def metrics(
+        self, experiments: Mapping[str, Experiment], columns: Iterable[Column]
+    ) -> dict[Place, Measurement | None]:
+        """Return the cells of a table that has a line for each experiment and a column for each metric, its key."""
+        return {
+            (line, column.key): self.measured(experiment, column.key)
+            for line, experiment in experiments.items()
+            for column in columns
+        }
+
+    def curve(self, experiment: Experiment, name: str, *, scale: float = 1.0) -> list[float | None]:
         """Return a curve, averaged over the seeds point by point as far as all of them go."""
         curves = [row["curves"][name] for row in self.rows(experiment)[0] if row["curves"].get(name)]
-        return [_mean(points) for points in zip(*curves, strict=False)]
+        means = [None if None in points else fmean(points) for points in zip(*curves, strict=False)]
+        return [None if mean is None else scale * mean for mean in means]
 
 
 def _asked(experiment: Experiment) -> Setting:
@@ -185,8 +198,3 @@ def _note(taken: Setting, asked: Setting) -> str:
     return (
         length if taken.precision == asked.precision else f"{length} in {taken.precision} instead of {asked.precision}"
     )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    kept = [value for value in values if value is not None]
-    return fmean(kept) if len(kept) == len(values) else None

@@ -1,12 +1,15 @@
 """What the paper trains: its methods, starts, networks and data, the names people read, and the trainings of each."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.training import Training
-from orthosparse.lab.paper._contents import Column, Line, Number
-from orthosparse.lab.rendering.contents import Series
+from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._tables import Column, Line, Place, Rendered, Table, table_of
+from orthosparse.lab.paper.statistics import Number
+from orthosparse.lab.rendering.contents import Figure, Series
 
 SEEDS = (1, 2, 3, 4, 5)
 METHODS = {"erk": "ERK", "grasp": "GraSP", "snip": "SNIP", "synflow": "SynFlow", "uniform": "Uniform"}
@@ -112,26 +115,71 @@ def tiny(line: str, density: float = 0.3, **changes: Any) -> Training:
     return start_of(line, "mlp", "digits", density, **{**_TINY, "options": options, **changes})
 
 
+@dataclass(frozen=True)
+class Accuracies:
+    """A table of test accuracies, with a training for each of its cells.
+
+    Attributes:
+        training: returns the training of a cell from the keys of its line and column and whether the tiny version is
+            asked for; None where there is no such cell.
+        item, heads, better: see `table_of`.
+        across: whether columns are compared with each other too, so that all should be trained in one setting.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    lines: Sequence[Line]
+    training: Callable[[str, str, bool], Experiment | None]
+    item: str | None = None
+    heads: tuple[str, ...] = ("method", "init")
+    better: Callable[..., Any] | None = max
+    across: bool = False
+    notes: Sequence[str] = ()
+
+    def cells(self, *, smoke: bool = False) -> dict[Place, Experiment | None]:
+        """Return the training of each cell, column after column."""
+        return {
+            (line.key, column.key): self.training(line.key, column.key, smoke)
+            for column in self.columns
+            for line in self.lines
+        }
+
+    def experiments(self, *, smoke: bool = False) -> list[Experiment]:
+        """Return the trainings, once each."""
+        return unique(self.cells(smoke=smoke).values())
+
+    def table(self, index: RowIndex, *, smoke: bool = False) -> Table:
+        """Return the table of the rows that there are."""
+        measured = index.accuracies(self.cells(smoke=smoke), across=self.across)
+        return table_of(
+            self.title, self.columns, self.lines, measured, item=self.item, heads=self.heads, better=self.better
+        )
+
+    def render(self, rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
+        """Return the table and the notes of an item that shows nothing else."""
+        return Rendered(tables=[self.table(RowIndex(rows), smoke=smoke)], notes=self.notes)
+
+
 def unique(experiments: Iterable[Experiment | None]) -> list[Experiment]:
-    """Return the experiments once each, in their order, without the places that have none."""
+    """Return the experiments once each, in their order, without the cells that have none."""
     return list(dict.fromkeys(experiment for experiment in experiments if experiment is not None))
 
 
-def counted(label: str, ys: Sequence[float | None], role: str, *, method: str = "", first: int | None = None) -> Series:
-    """Return a curve over 1, 2, 3 ... (epochs), cut after the `first` so many."""
-    kept = list(ys)[:first]
-    return Series(label, list(range(1, len(kept) + 1)), kept, role, method=method or label)
+def counted(label: str, ys: Sequence[float | None], role: str, *, method: str) -> Series:
+    """Return a curve over 1, 2, 3 ... (epochs)."""
+    return Series(label, list(range(1, len(ys) + 1)), ys, role, method=method)
 
 
 def pointed(
     label: str, means: Mapping[float, Number | None], role: str, *, method: str = "", points: str = "full"
 ) -> Series:
-    """Return means and their deviations by place, those that there are, as points that nothing joins."""
-    found = {place: mean for place, mean in means.items() if mean is not None}
+    """Return means and their deviations by x, those that there are, as points that nothing joins."""
+    found = {x: mean for x, mean in means.items() if mean is not None}
     ys, deviations = [mean for mean, _ in found.values()], [deviation for _, deviation in found.values()]
     return Series(label, list(found), ys, role, method=method or label, points=points, deviations=deviations)
 
 
-def drawn(series: Sequence[Series]) -> tuple[Series, ...]:
-    """Return the curves that have a point."""
-    return tuple(each for each in series if len(each.xs))
+def drawn(figures: Iterable[Figure]) -> list[Figure]:
+    """Return the figures without curves that have no point, and without figures that have no curve."""
+    kept = [replace(each, series=tuple(series for series in each.series if len(series.xs))) for each in figures]
+    return [figure for figure in kept if figure.series]

@@ -6,10 +6,9 @@ from statistics import fmean
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._contents import Column, Line, Measurement, Place, Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import ACTIVATIONS, METHODS, MODELS, start_of, tiny, unique
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._tables import Column, Line, Measurement, Place, Rendered, table_of
 from orthosparse.lab.paper.ranks import ranks_of
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]

@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orthosparse.lab.paper._chapters import Chapter
-from orthosparse.lab.paper._contents import Cell, Table
 from orthosparse.lab.paper._layout import number_text, text_table
 from orthosparse.lab.paper._study import INITS, METHODS
-from orthosparse.lab.paper._tables import column_of, part_of
+from orthosparse.lab.paper._tables import Cell, Table, column_of, part_of
 from orthosparse.lab.paper.statistics import AI, Difference, is_clear, paired
 from orthosparse.lab.rendering.text import markdown_table, markdown_text
 

@@ -1,15 +1,11 @@
 """Contemporary networks at density 0.10: six networks, five distributions, three starts, and the dense ones."""
 
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._contents import Column, Place, Rendered
-from orthosparse.lab.paper._rows import RowIndex
-from orthosparse.lab.paper._study import CONTEMPORARY, DENSE, SEEDS, column, lines, start_of, tiny, unique
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._study import CONTEMPORARY, DENSE, SEEDS, Accuracies, column, lines, start_of, tiny
 
-__all__ = ["COLUMNS", "LINES", "NOTES", "SEEDS", "TITLE", "cells_of", "experiments", "render"]
+__all__ = ["COLUMNS", "LINES", "NOTES", "SEEDS", "TABLE", "TITLE", "experiments", "render", "training"]
 
 TITLE = "Test accuracy of contemporary networks, density 10 %"
 COLUMNS = [column(model, data) for model, data in CONTEMPORARY]
@@ -32,27 +28,13 @@ NOTES = [
 ]
 
 
-def experiments(*, smoke: bool = False) -> list[Experiment]:
-    """Return the 15 sparse starts and two dense ones of every network, network after network."""
-    return unique([*cells_of(COLUMNS, 0.1, smoke).values()])
+def training(line: str, column: str, smoke: bool, *, density: float) -> Experiment | None:
+    """Return the training of a cell of the study at one density."""
+    if smoke:
+        return tiny(line, 2 * density) if line in _SMOKE and column == COLUMNS[0].key else None
+    model, data = column.split("/")
+    return start_of(line, model, data, density)
 
 
-def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-    """Return the table of accuracies."""
-    accuracies = RowIndex(rows).accuracies(cells_of(COLUMNS, 0.1, smoke))
-    table = table_of(TITLE, COLUMNS, LINES, accuracies, item="contemporary")
-    return Rendered(tables=[table], notes=[_MARKS, *NOTES])
-
-
-def cells_of(columns: Sequence[Column], density: float, smoke: bool) -> dict[Place, Experiment | None]:
-    """Return the trainings of the study at one density, by line and column."""
-    found: dict[Place, Experiment | None] = {}
-    for place in columns:
-        model, data = place.key.split("/")
-        for line in LINES:
-            if smoke:
-                wanted = line.key in _SMOKE and place.model == "ResNet32"
-                found[line.key, place.key] = tiny(line.key, density=2 * density) if wanted else None
-            else:
-                found[line.key, place.key] = start_of(line.key, model, data, density)
-    return found
+TABLE = Accuracies(TITLE, COLUMNS, LINES, partial(training, density=0.1), item="contemporary", notes=[_MARKS, *NOTES])
+experiments, render = TABLE.experiments, TABLE.render

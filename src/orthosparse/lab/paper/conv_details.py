@@ -6,8 +6,8 @@ import numpy as np
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.conv_picture import ConvPicture
-from orthosparse.lab.paper._contents import Rendered
 from orthosparse.lab.paper._rows import RowIndex
+from orthosparse.lab.paper._tables import Rendered
 from orthosparse.lab.rendering.contents import Picture
 from orthosparse.lab.rendering.pictures import picture_of
 

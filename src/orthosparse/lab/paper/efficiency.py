@@ -6,10 +6,9 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.efficiency import Efficiency
-from orthosparse.lab.paper._contents import Column, Line, Measurement, Rendered, Table
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import drawn, unique
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._tables import Column, Line, Measurement, Rendered, Table, table_of
 from orthosparse.lab.rendering.contents import Figure, Series
 
 TITLE = "Time and orthogonality of one sparse orthogonal matrix"
@@ -60,7 +59,7 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
         _times(f"Milliseconds at n = {size}", {f"d = {point[1]:g}": point for point in over_densities}, seconds),
     ]
     notes = _ratios(points, seconds) + _NOTES
-    return Rendered(tables=tables, figures=[figure for figure in figures if figure.series], notes=notes)
+    return Rendered(tables, drawn(figures), notes=notes)
 
 
 def _points(smoke: bool) -> tuple[list[_Point], list[_Point]]:
@@ -94,19 +93,19 @@ def _figure(title: str, x: str, y: str, points: Sequence[_Point], values: _Value
             if (found := values[method, size, density])
         }
         series.append(Series(label, list(means), list(means.values()), _ROLES[method], method=label))
-    return Figure(title, x, y, drawn(series), log_x=True, log_y=True)
+    return Figure(title, x, y, series, log_x=True, log_y=True)
 
 
-def _times(title: str, places: dict[str, _Point], seconds: _Values) -> Table:
+def _times(title: str, points: dict[str, _Point], seconds: _Values) -> Table:
     measured = {}
     for method in _METHODS:
-        for label, point in places.items():
+        for label, point in points.items():
             values = [1e3 * each for each in seconds[method, *point]]
             cut = bool(values) and _is_cut(method, point[0])
             note = f"{_FEW} iterations instead of 10,000" if cut else ""
             measured[method, label] = Measurement(values, note=note)
     lines = [Line(method, (label,), method=label) for method, label in _METHODS.items()]
-    columns = [Column(label, label) for label in places]
+    columns = [Column(label, label) for label in points]
     return table_of(title, columns, lines, measured, heads=("method",), better=min, digits=3)
 
 

@@ -4,10 +4,9 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.expected_density import ExpectedDensity
-from orthosparse.lab.paper._contents import Column, Line, Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import SEEDS, drawn
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._tables import Column, Line, Rendered, table_of
 from orthosparse.lab.rendering.contents import Figure, Series
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
@@ -27,15 +26,9 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return both curves for each size, and their largest distance."""
     index = RowIndex(rows)
     found = {str(each.given().get("size", 100)): each for each in experiments(smoke=smoke)}
-    figures = [_figure(index, size, experiment) for size, experiment in found.items()]
-    measured = {
-        (size, column.key): index.measured(experiment, column.key)
-        for size, experiment in found.items()
-        for column in _COLUMNS
-    }
-    lines = [Line(size, (f"n = {size}",)) for size in found]
+    lines, measured = [Line(size, (f"n = {size}",)) for size in found], index.metrics(found, _COLUMNS)
     table = table_of("Expected against drawn", _COLUMNS, lines, measured, heads=("size",), better=None, digits=4)
-    return Rendered(tables=[table], figures=[figure for figure in figures if figure.series], notes=_NOTES)
+    return Rendered([table], drawn(_figure(index, *each) for each in found.items()), notes=_NOTES)
 
 
 def _figure(index: RowIndex, size: str, experiment: Experiment) -> Figure:
@@ -43,4 +36,4 @@ def _figure(index: RowIndex, size: str, experiment: Experiment) -> Figure:
     for name, role, style in (("expected", "base", "solid"), ("measured", "eoi", "dashed")):
         ys = index.curve(experiment, name)
         series.append(Series(name, list(range(len(ys))), ys, role, style))
-    return Figure(f"n = {size}", "rotations", "density", drawn(series))
+    return Figure(f"n = {size}", "rotations", "density", series)

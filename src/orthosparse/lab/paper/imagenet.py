@@ -3,10 +3,7 @@
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._contents import Place, Rendered
-from orthosparse.lab.paper._rows import RowIndex
-from orthosparse.lab.paper._study import METHODS, column, lines, start_of, unique
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._study import METHODS, Accuracies, column, lines, start_of
 
 TITLE = "ImageNet, density 10 %"
 SEEDS = (1,)
@@ -22,23 +19,8 @@ _NOTES = [
 ]
 
 
-def experiments(*, smoke: bool = False) -> list[Experiment]:
-    """Return both starts of both networks."""
-    return unique([*_cells(smoke).values()])
-
-
-def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-    """Return the top-1 accuracies."""
-    table = table_of(TITLE, _COLUMNS, _LINES, RowIndex(rows).accuracies(_cells(smoke)))
-    return Rendered(tables=[table], notes=_NOTES)
-
-
-def _cells(smoke: bool) -> dict[Place, Experiment | None]:
-    return {(line.key, place.key): _training(line.key, place.key, smoke) for place in _COLUMNS for line in _LINES}
-
-
-def _training(line: str, place: str, smoke: bool) -> Experiment | None:
-    model, data = place.split("/")
+def _training(line: str, column: str, smoke: bool) -> Experiment | None:
+    model, data = column.split("/")
     own: dict[str, Any] = {"exclude": NOT_MLP} if model == "deit3_small" else {}
     if not smoke:
         return start_of(line, model, data, 0.1, **own)
@@ -46,3 +28,7 @@ def _training(line: str, place: str, smoke: bool) -> Experiment | None:
         return None
     small = {"model_options": _TINY, "epochs": 1, "batch": 128, "precision": "fp32"}
     return start_of(line, model, "digits", 0.3, **own, **small)
+
+
+_TABLE = Accuracies(TITLE, _COLUMNS, _LINES, _training, notes=_NOTES)
+experiments, render = _TABLE.experiments, _TABLE.render

@@ -4,10 +4,9 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.init_runtime import InitRuntime
-from orthosparse.lab.paper._contents import Measurement, Place, Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import CONTEMPORARY, METHODS, column, lines, unique
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._tables import Measurement, Place, Rendered, table_of
 
 TITLE = "Seconds to the end of the first epoch, density 10 %"
 SEEDS = (1, 2, 3)
@@ -36,7 +35,7 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     table = table_of(TITLE, _COLUMNS, _LINES, added, item="init_runtime", better=None)
     alone = {place: index.measured(experiment, "sparsify_seconds") for place, experiment in found.items()}
     second = table_of("Seconds of the sparse start alone", _COLUMNS, lines(), alone, better=None, digits=3)
-    return Rendered(tables=[table, second], notes=_NOTES)
+    return Rendered([table, second], notes=_NOTES)
 
 
 def _added(index: RowIndex, experiment: Experiment, base: Experiment | None) -> Measurement:

@@ -4,77 +4,51 @@ from itertools import product
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._contents import Column, Place, Rendered
 from orthosparse.lab.paper._rows import RowIndex
-from orthosparse.lab.paper._study import (
-    ACTIVATIONS,
-    INITS,
-    METHODS,
-    SEEDS,
-    both,
-    counted,
-    drawn,
-    lines,
-    start_of,
-    tiny,
-    unique,
-)
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._study import ACTIVATIONS, METHODS, SEEDS, Accuracies, counted, drawn, lines, start_of, tiny
+from orthosparse.lab.paper._tables import Column, Line, Rendered
 from orthosparse.lab.rendering.contents import Figure
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
 
 TITLE = "Training loss of the MLP on MNIST at sparsity 0.95"
-_ACTIVATIONS = ("linear", "relu", "tanh", "hardtanh")
+_COLUMNS = [Column(name, ACTIVATIONS[name], "MLP") for name in ("linear", "relu", "tanh", "hardtanh")]
 _METHODS = {name: METHODS[name] for name in ("uniform", "erk", "snip", "grasp", "synflow")}
+_LINES = lines(_METHODS)
 _NOTES = [
     "The paper shows curves without numbers: ours stand alone. The table has the test accuracy after the last epoch.",
     "SynFlow works with linear and ReLU only.",
 ]
 
 
-def experiments(*, smoke: bool = False) -> list[Experiment]:
-    """Return a training for each activation, distribution and start."""
-    return unique([*_cells(smoke).values()])
+def _training(line: str, activation: str, smoke: bool) -> Experiment | None:
+    if line.startswith("synflow") and activation not in ("linear", "relu"):
+        return None
+    own = None if activation == "relu" else activation  # ReLU is the network's own
+    if smoke:
+        return tiny(line, activation=own) if line.startswith("snip") and activation == "linear" else None
+    return start_of(line, "mlp", "mnist", 0.05, activation=own)
+
+
+_TABLE = Accuracies("Test accuracy of the same runs, density 5 %", _COLUMNS, _LINES, _training, across=True)
+experiments = _TABLE.experiments
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return a figure for each activation and distribution, and the accuracies that the runs end with."""
-    found = _cells(smoke)
-    index = RowIndex(rows).comparing([*found.values()])
-    figures = [_figure(index, found, *place) for place in product(_ACTIVATIONS, _METHODS)]
-    columns = [Column(name, ACTIVATIONS[name], "MLP") for name in _ACTIVATIONS]
-    measured = {place: index.accuracy(experiment) for place, experiment in found.items()}
-    table = table_of("Test accuracy of the same runs, density 5 %", columns, lines(_METHODS), measured)
-    return Rendered(tables=[table], figures=[figure for figure in figures if figure.series], notes=_NOTES)
+    index = RowIndex(rows).comparing(_TABLE.cells(smoke=smoke).values())
+    blocks = [[line for line in _LINES if line.block == method] for method in _METHODS]
+    figures = [_figure(index, column, block, smoke) for column, block in product(_COLUMNS, blocks)]
+    return Rendered([_TABLE.table(index, smoke=smoke)], drawn(figures), notes=_NOTES)
 
 
-def _cells(smoke: bool) -> dict[Place, Experiment]:
-    activations, methods = (("linear",), ("snip",)) if smoke else (_ACTIVATIONS, tuple(_METHODS))
-    return {
-        (f"{method}/{init}", activation): _training(f"{method}/{init}", activation, smoke)
-        for activation, method, init in product(activations, methods, INITS)
-        if method != "synflow" or activation in ("linear", "relu")
-    }
-
-
-def _training(line: str, activation: str, smoke: bool) -> Experiment:
-    own = None if activation == "relu" else activation  # ReLU is the network's own
-    if smoke:
-        return tiny(line, activation=own)
-    return start_of(line, "mlp", "mnist", 0.05, activation=own)
-
-
-def _figure(index: RowIndex, found: dict[Place, Experiment], activation: str, method: str) -> Figure:
+def _figure(index: RowIndex, column: Column, block: list[Line], smoke: bool) -> Figure:
+    """Return the loss of an activation and a distribution, from all starts."""
+    found = {line: _training(line.key, column.key, smoke) for line in block}
     series = [
-        counted(
-            index.label(label, found[f"{method}/{init}", activation]),
-            index.curve(found[f"{method}/{init}", activation], "loss"),
-            init,
-            method=both(METHODS[method], init),
-        )
-        for init, label in INITS.items()
-        if (f"{method}/{init}", activation) in found
+        counted(index.label(line.heads[1], each), index.curve(each, "loss"), line.key.split("/")[1], method=line.method)
+        for line, each in found.items()
+        if each is not None
     ]
-    title = f"{ACTIVATIONS[activation]}, {METHODS[method]}"
-    return Figure(title, "epoch", "training loss", drawn(series), log_y=True, model="MLP")
+    title = f"{column.label}, {block[0].heads[0]}"
+    return Figure(title, "epoch", "training loss", series, log_y=True, model="MLP")

@@ -6,9 +6,8 @@ import numpy as np
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.mask_picture import MaskPicture
-from orthosparse.lab.paper._contents import Column, Line, Rendered
 from orthosparse.lab.paper._rows import RowIndex
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._tables import Column, Line, Rendered, table_of
 from orthosparse.lab.rendering.contents import Picture
 from orthosparse.lab.rendering.pictures import picture_of
 
@@ -29,13 +28,9 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the masks, the first seed's, and how orthogonal their matrices are."""
     index, found = RowIndex(rows), _all(smoke)
     pictures = [_picture(label, row) for name, label in _SCHEMES.items() for row in index.rows(found[name])[0][:1]]
-    measured = {
-        (name, column.key): index.measured(experiment, column.key)
-        for name, experiment in found.items()
-        for column in _COLUMNS
-    }
+    measured = index.metrics(found, _COLUMNS)
     table = table_of("The matrices", _COLUMNS, _LINES, measured, heads=("scheme",), better=None)
-    return Rendered(tables=[table], pictures=pictures, notes=_NOTES)
+    return Rendered([table], pictures=pictures, notes=_NOTES)
 
 
 def _all(smoke: bool) -> dict[str, Experiment]:

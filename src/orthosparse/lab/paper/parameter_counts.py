@@ -4,10 +4,9 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.parameter_count import ParameterCount
-from orthosparse.lab.paper._contents import Column, Line, Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import CONTEMPORARY, DATA, MODELS
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._tables import Column, Line, Rendered, table_of
 
 TITLE = "Parameters of the sparse networks"
 SEEDS = (1,)
@@ -23,15 +22,11 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the counts."""
     index, found = RowIndex(rows), _all(smoke)
-    measured = {
-        (key, column.key): index.measured(experiment, column.key)
-        for key, experiment in found.items()
-        for column in _COLUMNS
-    }
+    measured = index.metrics(found, _COLUMNS)
     lines = [_line(key, experiment.described()["density"]) for key, experiment in found.items()]
     heads = ("network", "density")
     table = table_of(TITLE, _COLUMNS, lines, measured, item="parameter_counts", heads=heads, better=None, digits=0)
-    return Rendered(tables=[table], notes=_NOTES)
+    return Rendered([table], notes=_NOTES)
 
 
 def _all(smoke: bool) -> dict[str, Experiment]:

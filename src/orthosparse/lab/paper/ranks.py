@@ -1,16 +1,16 @@
 """Mean rank of Base, AI and EOI over the density distributions, from the rows of the contemporary networks."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._contents import Cell, Column, Line, Measurement, Number, Place, Rendered, Table
 from orthosparse.lab.paper._rows import RowIndex
-from orthosparse.lab.paper._study import INITS, METHODS, SEEDS, drawn, pointed, unique
-from orthosparse.lab.paper._tables import paper_number
-from orthosparse.lab.paper.contemporary import COLUMNS, cells_of
-from orthosparse.lab.paper.statistics import summary
+from orthosparse.lab.paper._study import INITS, METHODS, SEEDS, drawn, lines, pointed
+from orthosparse.lab.paper._tables import Cell, Column, Line, Measurement, Place, Rendered, Table, paper_number
+from orthosparse.lab.paper.contemporary import COLUMNS, TABLE
+from orthosparse.lab.paper.statistics import Number, summary
 from orthosparse.lab.rendering.contents import Figure
 
 __all__ = ["SEEDS", "TITLE", "experiments", "ranks_of", "render"]
@@ -19,15 +19,18 @@ TITLE = "Mean rank of the starts (1 is best), density 10 %"
 _LINES = [Line(init, (label,), method=label) for init, label in INITS.items()]
 
 
+_SPARSE = replace(TABLE, lines=lines())
+
+
 def experiments(*, smoke: bool = False) -> list[Experiment]:
     """Return the sparse trainings of the contemporary networks: this item has none of its own."""
-    return unique([*_cells(smoke).values()])
+    return _SPARSE.experiments(smoke=smoke)
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the mean ranks as table and figure; a distribution counts once all three starts have a row."""
-    measured = RowIndex(rows).accuracies(_cells(smoke))
-    columns = [_column(measured, place) for place in COLUMNS]
+    measured = RowIndex(rows).accuracies(_SPARSE.cells(smoke=smoke))
+    columns = [_column(measured, column) for column in COLUMNS]
     table = Table(
         title=TITLE,
         heads=("start",),
@@ -36,24 +39,19 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
         cells=tuple(tuple(column[index] for column in columns) for index in range(len(_LINES))),
         caption="The paper shows a bar chart; its ranks here are computed from its table of accuracies.",
     )
-    return Rendered(tables=[table], figures=[_figure(columns)], notes=[_verdict(columns[0])])
+    return Rendered(tables=[table], figures=drawn([_figure(columns)]), notes=[_verdict(columns[0])])
 
 
 def ranks_of(means: dict[str, float]) -> dict[str, float]:
-    """Return the rank of each name, the largest mean first; equal means share the mean of their places.
+    """Return the rank of each name, the largest mean first; equal means share the mean of their ranks.
 
     Example:
         >>> ranks_of({"base": 1.0, "ai": 2.0, "eoi": 2.0})
         {'base': 3.0, 'ai': 1.5, 'eoi': 1.5}
     """
     ordered = sorted(means.values(), reverse=True)
-    places = {mean: [place for place, other in enumerate(ordered, 1) if other == mean] for mean in ordered}
-    return {name: fmean(places[mean]) for name, mean in means.items()}
-
-
-def _cells(smoke: bool) -> dict[Place, Experiment | None]:
-    found = cells_of(COLUMNS, 0.1, smoke)
-    return {place: experiment for place, experiment in found.items() if not place[0].startswith("dense")}
+    ranks = {mean: [rank for rank, other in enumerate(ordered, 1) if other == mean] for mean in ordered}
+    return {name: fmean(ranks[mean]) for name, mean in means.items()}
 
 
 def _column(measured: Mapping[Place, Measurement | None], column: Column) -> list[Cell]:
@@ -86,12 +84,12 @@ def _figure(columns: list[list[Cell]]) -> Figure:
     series = []
     for index, (init, label) in enumerate(INITS.items()):
         left = 0.24 * (index - 1)
-        papers = {place + left - 0.05: cells[index].paper for place, cells in enumerate(columns)}
-        ours = {place + left + 0.05: cells[index].ours for place, cells in enumerate(columns)}
+        papers = {x + left - 0.05: cells[index].paper for x, cells in enumerate(columns)}
+        ours = {x + left + 0.05: cells[index].ours for x, cells in enumerate(columns)}
         series.append(pointed(f"{label}, paper", papers, init, method=label, points="hollow"))
         series.append(pointed(f"{label}, ours", ours, init, method=label))
     names = tuple(column.label.removesuffix(")").replace(" (", "\n") for column in COLUMNS)
-    return Figure("Mean rank", "", "mean rank, 1 is best", drawn(series), names=names)
+    return Figure("Mean rank", "", "mean rank, 1 is best", series, names=names)
 
 
 def _ranked(means: dict[str, Number | None]) -> list[dict[str, float]]:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from orthosparse.lab.paper import ITEMS
 from orthosparse.lab.paper._chapters import Chapter, chapters_of, coverage, runs_json
-from orthosparse.lab.paper._contents import Cell
 from orthosparse.lab.paper._layout import CLEAR, text_table
 from orthosparse.lab.paper._rows import Row
+from orthosparse.lab.paper._tables import Cell
 from orthosparse.lab.rendering import contents
 from orthosparse.lab.rendering.html import html_of
 from orthosparse.lab.rendering.text import latex_table, latex_text, markdown_table, markdown_text

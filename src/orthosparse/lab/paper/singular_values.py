@@ -8,10 +8,9 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.spectrum import Spectrum
-from orthosparse.lab.paper._contents import Column, Rendered
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import ACTIVATIONS, INITS, METHODS, SEEDS, STYLES, both, drawn, lines
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._tables import Column, Rendered, table_of
 from orthosparse.lab.paper.statistics import summary
 from orthosparse.lab.rendering.charts import draw_grid, save
 from orthosparse.lab.rendering.contents import Figure, Series
@@ -81,7 +80,7 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     title = f"Mean singular value at density {density:g}"
     table = table_of(title, columns, lines(_METHODS), measured, better=None, digits=3)
     shown = [figure for pair in zip(*_figures(index, found), strict=True) for figure in pair]
-    return Rendered(tables=[table], figures=[figure for figure in shown if figure.series], notes=_NOTES)
+    return Rendered([table], drawn(shown), notes=_NOTES)
 
 
 def save_picture(rows: list[dict[str, Any]], experiments: Sequence[Spectrum], path: Path) -> None:
@@ -94,7 +93,7 @@ def save_picture(rows: list[dict[str, Any]], experiments: Sequence[Spectrum], pa
     named = [
         [replace(figure, title=label) for figure, label in zip(row, _METHODS.values(), strict=True)] for row in grid
     ]
-    shown = [[figure for figure in row if figure.series] for row in named]
+    shown = [drawn(row) for row in named]
     if not shown[0]:
         raise ValueError("rows: expected some of these experiments; got none")
     save(draw_grid(shown), path, dpi=110)
@@ -124,23 +123,21 @@ def _small() -> list[Spectrum]:
     ]
 
 
-def _series(index: RowIndex, found: Mapping[_Point, Spectrum], name: str, metric: str) -> tuple[Series, ...]:
+def _series(index: RowIndex, found: Mapping[_Point, Spectrum], name: str, metric: str) -> list[Series]:
     curves: dict[tuple[str, str], dict[float, float]] = {}
     for (distribution, activation, scheme, density), experiment in found.items():
         measured = index.measured(experiment, metric) if distribution == name else None
         mean = None if measured is None else summary(measured.values)
         if mean is not None:
             curves.setdefault((activation, scheme), {})[1 - density] = mean[0]
-    return drawn(
-        [
-            Series(
-                f"{ACTIVATIONS[activation]} {INITS[scheme]}",
-                sorted(curve),
-                [curve[x] for x in sorted(curve)],
-                _ROLES[activation],
-                STYLES[scheme],
-                method=both(METHODS[name], scheme),
-            )
-            for (activation, scheme), curve in curves.items()
-        ]
-    )
+    return [
+        Series(
+            f"{ACTIVATIONS[activation]} {INITS[scheme]}",
+            sorted(curve),
+            [curve[x] for x in sorted(curve)],
+            _ROLES[activation],
+            STYLES[scheme],
+            method=both(METHODS[name], scheme),
+        )
+        for (activation, scheme), curve in curves.items()
+    ]

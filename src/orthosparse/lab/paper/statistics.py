@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from orthosparse.lab.paper._contents import Number
-
+Number = tuple[float, float | None]  # mean and standard deviation; None where one number is all there is
 PAPER_SEEDS = 5  # runs behind a number of the paper, which states their standard deviation
 
 _GRASP = "GraSP keeps the largest theta * Hg here, as its authors define it; the released code keeps the smallest"

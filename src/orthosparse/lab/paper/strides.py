@@ -4,10 +4,8 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.training import Training
-from orthosparse.lab.paper._contents import Column, Line, Place, Rendered
-from orthosparse.lab.paper._rows import RowIndex
-from orthosparse.lab.paper._study import tiny, unique
-from orthosparse.lab.paper._tables import table_of
+from orthosparse.lab.paper._study import Accuracies, tiny
+from orthosparse.lab.paper._tables import Column, Line
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
 
@@ -15,12 +13,13 @@ TITLE = "A vision transformer on CIFAR-10 from strided and from tiled patches"
 SEEDS = (1, 2, 3)
 _MODEL = "timm:vit_tiny_patch16_224"
 _SHAPE = {"img_size": 32, "patch_size": 4}
-_DENSITIES = (0.1, 0.2)
+_COLUMNS = [Column(f"{density:g}", f"density {density:.0%}", "ViT") for density in (0.1, 0.2)]
 _STARTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "base": ("Base", "base", {}),
     "delta": ("EOI, one tap", "eoi", {}),
     "tile": ("EOI, tiles", "eoi", {"strided": "tile"}),
 }
+_LINES = [Line(key, ("ERK", label), block="erk", method=f"ERK|{label}") for key, (label, _, _) in _STARTS.items()]
 # DeiT's recipe in a schedule that fits 45,000 images: AdamW, cosine, no mixing of images.
 _RECIPE: dict[str, Any] = {
     "recipe": "deit3_small",
@@ -38,28 +37,13 @@ _NOTES = [
 ]
 
 
-def experiments(*, smoke: bool = False) -> list[Experiment]:
-    """Return the trainings, density after density."""
-    return unique([*_cells(smoke).values()])
-
-
-def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-    """Return the table of accuracies."""
-    columns = [Column(f"{density:g}", f"density {density:.0%}", "ViT") for density in _DENSITIES]
-    lines = [Line(key, ("ERK", label), block="erk", method=f"ERK|{label}") for key, (label, _, _) in _STARTS.items()]
-    return Rendered(tables=[table_of(TITLE, columns, lines, RowIndex(rows).accuracies(_cells(smoke)))], notes=_NOTES)
-
-
-def _cells(smoke: bool) -> dict[Place, Experiment]:
-    return {
-        (key, f"{density:g}"): _training(scheme, options, density, smoke)
-        for density in (_DENSITIES[:1] if smoke else _DENSITIES)
-        for key, (_, scheme, options) in _STARTS.items()
-    }
-
-
-def _training(scheme: str, options: dict[str, Any], density: float, smoke: bool) -> Experiment:
+def _training(line: str, density: str, smoke: bool) -> Experiment | None:
+    _, scheme, options = _STARTS[line]
     own: dict[str, Any] = {"options": options} if options else {}
     if smoke:
-        return tiny(f"erk/{scheme}", density=3 * density, **own)
-    return Training(_MODEL, "cifar10", density, "erk", scheme, model_options=_SHAPE, **_RECIPE, **own)
+        return tiny(f"erk/{scheme}", 0.3, **own) if density == "0.1" else None
+    return Training(_MODEL, "cifar10", float(density), "erk", scheme, model_options=_SHAPE, **_RECIPE, **own)
+
+
+_TABLE = Accuracies(TITLE, _COLUMNS, _LINES, _training, notes=_NOTES)
+experiments, render = _TABLE.experiments, _TABLE.render
