@@ -44,12 +44,15 @@ def test_the_demo_writes_one_page_that_needs_nothing_else_and_a_picture(quick):
     [
         (["--epochs", "0"], "epochs: expected more than 0; got 0"),
         (["--density", "3"], "density: expected a number in [0, 1]; got 3.0"),
+        (["--density", "0"], "density: expected at least 234 entries, the sum of the floors; got 0"),
     ],
 )
 def test_wrong_numbers_are_one_line_before_anything_is_done(tmp_path, capsys, given, message):
     assert main(["demo", *given, "--quick", "--out", str(tmp_path)]) == 2
     printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", f"error: {message}\n")
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert printed.err.startswith(f"error: {message}")
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("given", "epochs"), [([], 2), (["--epochs", "3"], 3), (["--epochs", "1"], 1)])

@@ -66,18 +66,29 @@ def test_a_finished_run_is_told_again_and_not_overwritten(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == json.loads(first)
 
 
-def test_a_start_that_cannot_be_made_is_named_and_the_others_are_trained(tmp_path, capsys):
-    assert _together(tmp_path, "--start", "erk/eoi,iterations=3", "--start", "erk/base") == 1
-    captured = capsys.readouterr()
-    assert captured.out.splitlines()[1].split()[0] == "erk/eoi,iterations=3"
-    assert captured.out.splitlines()[1].endswith("none")
-    assert "iterations" in captured.err
-    assert len(_rows(tmp_path)) == 1
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["--start", "erk/ai", "--density", "0", "--start", "erk/eoi"], "density: expected at least"),
+        (["--start", "erk/ai", "--start", "erk/eoi,iterations=3"], "options: expected one that"),
+        (["--start", "erk/ai", "--start", "erk/ai,iterations=-1"], "iterations: expected an integer of at least 0"),
+        (["--start", "erk/base", "--density", "0.05", "--floor", "error", "--start", "uniform/eoi"], "floor"),
+        (["--start", "erk/ai", "--start", "synflow/eoi"], "model: synflow needs twice the output for twice the input"),
+    ],
+)
+def test_a_start_that_cannot_be_made_is_refused_before_any_other_is_made_or_trained(
+    tmp_path, capsys, monkeypatch, more, expected
+):
+    monkeypatch.setattr("orthosparse.lab.training.stacked.assembly.start_of", None)  # would raise a TypeError
+    assert _together(tmp_path / "out", *more) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_rows_say_with_how_many_they_shared_their_time(tmp_path):
-    starts = ["erk/eoi,iterations=3", "erk/base", "dense"]  # the first cannot be made
-    assert _together(tmp_path, *(word for start in starts for word in ("--start", start))) == 1
+    assert _together(tmp_path, "--start", "erk/base", "--start", "dense") == 0
     assert [row["metrics"]["together"] for row in _rows(tmp_path).values()] == [2, 2]
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -25,6 +27,18 @@ def test_base_has_the_dense_weights_and_only_eoi_is_orthogonal_at_the_critical_g
     assert scores["eoi"] < 1e-5
     assert scores["dense"] < 1e-5
     assert scores["eoi"] < scores["ai"] < scores["base"]
+
+
+def test_a_density_that_eoi_refuses_is_refused_before_ai_descends(small, digits, monkeypatch):
+    asked = []
+    monkeypatch.setattr(orthosparse, "sparsify", _listing(asked, orthosparse.sparsify))
+    with pytest.raises(ValueError, match="density: expected at least"):
+        build_starts(replace(small, density=0.0), digits.in_shape, digits.classes, seed=3)
+    assert asked == ["base", "eoi"]
+
+
+def _listing(asked, sparsify):
+    return lambda *given, scheme, **options: asked.append(scheme) or sparsify(*given, scheme=scheme, **options)
 
 
 def test_the_density_is_what_was_asked_over_all_layers(starts, small):

@@ -30,7 +30,7 @@ def test_singular_values_are_those_of_torchs_own_jacobian(network):
 def test_gradients_are_those_of_the_loss(network):
     target, inputs = network
     model = nn.Sequential(target.model).eval()
-    (start, *_) = starts(model, Plan(kind="default"), (inputs.x, inputs.labels), loss=Head().loss, seed=0)
+    (*_, start) = starts(model, Plan(kind="default"), (inputs.x, inputs.labels), loss=Head().loss, seed=0)
     measured = measure(start, inputs, gain=1.0, head=Head(), effort=Effort(samples=1), seed=0)
     loss = cross_entropy(start.model(inputs.x), inputs.labels)
     (gradient,) = torch.autograd.grad(loss, start.model[0].fc3.weight)

@@ -11,8 +11,8 @@ def listed(network, plan, seed=1):
     return list(starts(target.model, plan, (inputs.x, inputs.labels), loss=Head().loss, seed=seed))
 
 
-def test_the_dense_start_comes_first_and_the_sparse_ones_share_its_weights_and_counts(network):
-    dense, base, asked = listed(network, Plan(density=0.1))
+def test_the_asked_start_comes_first_and_the_sparse_ones_share_the_dense_weights_and_their_counts(network):
+    asked, base, dense = listed(network, Plan(density=0.1))
     assert [start.name for start in (dense, base, asked)] == ["dense", "base", "eoi"]
     assert dense.report is None
     masks = orthosparse.masks_of(base.model)
@@ -23,11 +23,11 @@ def test_the_dense_start_comes_first_and_the_sparse_ones_share_its_weights_and_c
 
 
 def test_base_is_listed_once_where_it_is_asked_for(network):
-    assert [start.name for start in listed(network, Plan(scheme="base"))] == ["dense", "base"]
+    assert [start.name for start in listed(network, Plan(scheme="base"))] == ["base", "dense"]
 
 
 def test_options_of_the_asked_scheme_do_not_reach_base(network):
-    assert [start.name for start in listed(network, Plan(scheme="ai", options={"iterations": 5}))][1:] == ["base", "ai"]
+    assert [start.name for start in listed(network, Plan(scheme="ai", options={"iterations": 5}))][:2] == ["ai", "base"]
     with pytest.raises(ValueError, match="options: expected one that the distribution or the scheme takes; got 'taps'"):
         listed(network, Plan(options={"taps": 1}))
 

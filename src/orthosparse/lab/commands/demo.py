@@ -44,13 +44,14 @@ def demo(
     )
     course, to = parts.Course(epochs=(2 if quick else 30) if epochs is None else epochs), console()
     with one_thread():
+        with to.status("Drawing the starts"):
+            data = parts.scaled_digits()
+            networks = parts.build_starts(shape, data.in_shape, data.classes, seed)
         samples = parts.compare(64 if quick else 512, 0.1, generator=derive(seed, "demo", "sampler"))
         print_table(parts.sampler_table(samples), to)
         out.mkdir(parents=True, exist_ok=True)
         save(parts.mask_and_spectra(samples), out / "sampler.png")
-        with to.status("Drawing the starts and measuring their singular values"):
-            data = parts.scaled_digits()
-            networks = parts.build_starts(shape, data.in_shape, data.classes, seed)
+        with to.status("Measuring the singular values of the starts"):
             isometries = parts.measure(networks, _images(data), shape.depth)
             stack = parts.Stack(list(networks.values()))
         with _bars(networks, course.epochs) as announce:

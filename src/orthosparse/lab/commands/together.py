@@ -65,9 +65,12 @@ def together(
       orthosparse together --root data --start erk/base,dynamic=rigl --start erk/eoi,dynamic=rigl,every=400
       orthosparse together --data digits --depth 100 --width 32 --epochs 10 --lr 0.01
     """
+
     from orthosparse.lab.sweep.pairs import Pair
     from orthosparse.lab.sweep.perform import perform_stack
     from orthosparse.lab.sweep.store import Store
+    from orthosparse.lab.training.devices import device_of
+    from orthosparse.lab.training.starts import check_starts
 
     shape = {name: value for name, value in {"depth": depth, "width": width}.items() if value is not None}
     if shape and model not in _SIZED:
@@ -75,12 +78,15 @@ def together(
     shared = given_of(given)
     shared |= {"model": model, "data": data, "model_options": shared["model_options"] | shape}
     asked, numbers = start or _STARTS, whole_numbers(seeds)
-    pairs = [Pair(_training(text, density, shared), seed) for text in asked for seed in numbers]
+    runs = [(_training(text, density, shared), seed) for text in asked for seed in numbers]
+    pairs = [Pair(*run) for run in runs]
     folder = out or Path("runs") / _name(model, shape, data, density, numbers)
     if (folder / STORE).exists() and not resume:
         raise ValueError(f"out: {folder} holds a run already; resume it (--resume) or choose another folder")
     rows = _kept(folder, pairs)
     if rows is None:
+        if not resume:
+            check_starts(runs, root, device_of(device))
         with _shown(quiet=json) as report:
             rows = perform_stack(pairs, report, root=root, out=folder, device=device, resume=resume)
     made = [row for row in rows if not isinstance(row, Exception)]

@@ -36,7 +36,8 @@ class Shape:
 def build_starts(shape: Shape, in_shape: tuple[int, int, int], classes: int, seed: int) -> dict[str, nn.Module]:
     """Return the networks by the name of their start, all at tanh's critical point.
 
-    Base and AI live on the same ERK masks; EOI keeps their counts, at places of its own.
+    Base and AI live on the same ERK masks; EOI keeps their counts, at places of its own. AI, which takes longest, is
+    drawn last, when the others have accepted the density.
     """
     point = isometry.critical_point("tanh")
     draw = generators(seed)
@@ -46,7 +47,7 @@ def build_starts(shape: Shape, in_shape: tuple[int, int, int], classes: int, see
     )  # fmt: skip
     dense_init(dense, gain=point.sigma_w, bias_std=point.sigma_b, generator=draw.init)
     starts = {"dense": dense}
-    for scheme in STARTS[1:]:
+    for scheme in ("base", "eoi", "ai"):
         starts[scheme] = copy.deepcopy(dense)
         own: dict[str, Any] = {"iterations": shape.ai_iterations} if scheme == "ai" else {}
         orthosparse.sparsify(
@@ -58,7 +59,7 @@ def build_starts(shape: Shape, in_shape: tuple[int, int, int], classes: int, see
             generator=derive(draw.mask.initial_seed(), "start"),  # the same for all: one set of masks
             **own,
         )
-    return starts
+    return {name: starts[name] for name in STARTS}
 
 
 def density_of(network: nn.Module) -> float:

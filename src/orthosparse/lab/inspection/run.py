@@ -44,4 +44,4 @@ def inspect_model(
         )
     if progress is not None:
         progress("done", total, total)
-    return found
+    return found[::-1]

@@ -54,24 +54,24 @@ class Start:
 
 
 def names_of_starts(plan: Plan) -> list[str]:
-    """Return the starts in their order: dense, base and the asked scheme, once where that is base.
+    """Return the starts in the order they are made in: the asked scheme, base (once where that is asked for), dense.
 
     Example:
         >>> names_of_starts(Plan(scheme="ai")), names_of_starts(Plan(scheme="base"))
-        (['dense', 'base', 'ai'], ['dense', 'base'])
+        (['ai', 'base', 'dense'], ['base', 'dense'])
     """
-    return [*dict.fromkeys(("dense", "base", plan.scheme))]
+    return [*dict.fromkeys((plan.scheme, "base", "dense"))]
 
 
 def starts(model: nn.Module, plan: Plan, batch: tuple[Tensor, Tensor], *, loss: Any, seed: int) -> Iterator[Start]:
-    """Yield the dense start, base, and the asked scheme (once where that is base), one model at a time in memory.
+    """Yield the asked scheme, base (once where that is asked for), and the dense start, one model at a time in memory.
 
-    The sparse ones are given the same masks.
+    The asked one comes first: what it refuses is refused before anything is measured. The sparse ones are given the
+    same masks.
     """
     dense = copy.deepcopy(model)
     dense_init(dense, plan.kind, gain=plan.gain, bias_std=plan.bias_std, generator=derive(seed, "dense"))
-    yield Start("dense", prepared(copy.deepcopy(dense), plan.mode, batch[0]), None)
-    for scheme in names_of_starts(plan)[1:]:
+    for scheme in names_of_starts(plan)[:-1]:
         sparse = copy.deepcopy(dense)
         report = orthosparse.sparsify(
             sparse,
@@ -88,6 +88,7 @@ def starts(model: nn.Module, plan: Plan, batch: tuple[Tensor, Tensor], *, loss: 
             **_options_for(scheme, plan),
         )
         yield Start(scheme, prepared(sparse, plan.mode, batch[0]), report)
+    yield Start("dense", prepared(dense, plan.mode, batch[0]), None)
 
 
 def prepared(model: nn.Module, mode: str, images: Tensor) -> nn.Module:

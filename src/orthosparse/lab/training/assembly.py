@@ -1,5 +1,6 @@
 """Puts a run together: data, network, masks, optimizer, each from its own generator."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,12 +74,19 @@ def assemble(
 
 
 def started(
-    run: Run, seed: int, data: Dataset, device: torch.device, *, descent: torch.device | None = None
+    run: Run,
+    seed: int,
+    data: Dataset,
+    device: torch.device,
+    *,
+    descent: torch.device | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> nn.Module:
     """Return the network of a description and a seed before its first step, its masks attached.
 
     Args:
         descent: where AI descends; by default on `device`.
+        progress: as `orthosparse.sparsify` takes it.
     """
     rng = generators(seed)
     network, recipe = _built(run, data, rng), run.recipe
@@ -86,7 +94,7 @@ def started(
         dense_init(network, recipe.dense_init, gain=recipe.gain, bias_std=recipe.bias_std, generator=rng.init)
     network = network.to(device)
     if run.density < 1:
-        _sparsify(network, run, data, rng, device, device if descent is None else descent)
+        _sparsify(network, run, data, rng, device, descent=descent or device, progress=progress or False)
     return network
 
 
@@ -130,7 +138,9 @@ def _sparsify(
     data: Dataset,
     rng: Generators,
     device: torch.device,
+    *,
     descent: torch.device,
+    progress: Any,
 ) -> None:
     # Scores see whole batches on every rank, so that the masks do not depend on how many ranks there are.
     whole = shuffled(run, data, rng, device)
@@ -148,6 +158,7 @@ def _sparsify(
         bias_std=run.recipe.bias_std,
         floor=run.floor,
         generator=rng.mask,
+        progress=progress,
         **options,
     )
 

@@ -1,11 +1,13 @@
 """The starts of runs: networks before their first step, made by several processes, each kept in a file."""
 
+import json
 import logging
 import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,28 @@ def _made(run: Run, seed: int, data: Dataset, device: torch.device, descent: tor
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on and it is reported
             return _start({}, messages, f"{type(error).__name__}: {' '.join(str(error).split())}")
     return _start({name: tensor.cpu() for name, tensor in network.state_dict().items()}, messages)
+
+
+def check_starts(pairs: Sequence[tuple[Run, int]], root: Path | str | None, device: torch.device) -> None:
+    """Raise what a start of these runs raises, before minutes go into the others: each is drawn once, for one seed.
+
+    AI only begins its descent, and scores are those of one batch.
+    """
+    runs = {json.dumps(run.settings(), sort_keys=True): (run, seed) for run, seed in pairs if run.density < 1}
+    for run, seed in runs.values():
+        data = _data(run.data, root, device, run.validation)
+        with captured_warnings(), suppress(_DescentBegunError):  # what it warns of is said when it is made
+            started(replace(run, score_batches=1), seed, data, device, progress=_stop_descent)
+
+
+class _DescentBegunError(Exception):
+    """AI has checked all that it was given, and descends."""
+
+
+def _stop_descent(what: str, done: int, total: int) -> None:
+    del done, total
+    if what == "ai":
+        raise _DescentBegunError
 
 
 def _start(state: dict[str, Tensor], warnings: list[str], problem: str | None = None) -> Start:
