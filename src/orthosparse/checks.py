@@ -338,7 +338,8 @@ def check_path(path: object) -> Path:
         TypeError: path: expected the path of a file; got 3 (int)
     """
     if not isinstance(path, str | PathLike):
-        raise TypeError(f"path: expected the path of a file; got {path!r} ({type(path).__name__})")
+        came = f"a {type(path).__name__}: give the path first" if isinstance(path, nn.Module) else describe(path)
+        raise TypeError(f"path: expected the path of a file; got {came}")
     found = Path(path)
     if not found.name or "\0" in str(found):
         raise ValueError(f"path: expected the path of a file; got {str(path)!r}")

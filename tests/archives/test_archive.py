@@ -367,6 +367,8 @@ def test_what_cannot_be_stored_is_named(path):
             save_compact(nn.Linear(2, 2), wrong)
     with pytest.raises(TypeError, match="model: expected"):
         load_compact(path, None)
+    with pytest.raises(TypeError, match="path: expected the path of a file; got a Linear: give the path first"):
+        load_compact(nn.Linear(2, 2), path)
     with pytest.raises(FileNotFoundError):
         load_compact(path, nn.Linear(2, 2))
     assert not path.exists()
