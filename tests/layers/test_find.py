@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 from orthosparse.layers import find_layers, unwrapped
-from orthosparse.layers.skipped import left_dense
+from orthosparse.layers.find import left_dense
 from orthosparse.masking.prune import import_prune_masks
 
 

@@ -1,21 +1,20 @@
-"""Which tensors of a model are sparsified."""
+"""Which tensors of a model are sparsified, which matrices are left dense, and why."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from orthosparse.checks import check_at_least, check_model
+from orthosparse.checks import check_model
 from orthosparse.choices import StructureName
-from orthosparse.layers.fused import fused_parts
+from orthosparse.layers.fused import Split, Splits
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
-from orthosparse.layers.tensors import is_pruned, tensors_of
+from orthosparse.layers.tensors import holds_unknown_experts, is_known, is_pruned, tensors_of
 from orthosparse.parametrized import has_one_leaf, leaf, plain_modules, tensor_names
-from orthosparse.selection import Selection, Selector, matches_pattern
+from orthosparse.selection import Selection, Selector
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, check_structure, fitting
-
-Split = Mapping[str, int | Sequence[int] | Mapping[str, Any]]
 
 
 def find_layers(
@@ -64,7 +63,7 @@ def find_layers(
     model = unwrapped(check_model(model))
     wanted = None if include is None else Selection(model, include, "include")
     unwanted = Selection(model, exclude, "exclude")
-    splits = _Splits(model, {} if split is None else split)
+    splits = Splits(model, {} if split is None else split)
     owners = _owners(model)
     layers: dict[int, Layer] = {}
     for layer in _candidates(model, everything=wanted is not None):
@@ -131,59 +130,77 @@ def _owners(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
     return owners
 
 
-class _Splits:
-    """The user's `split`, then what names tell of fused matrices."""
+def left_dense(model: nn.Module, layers: Mapping[str, Layer]) -> dict[str, str]:
+    """Return every matrix or kernel of `model` that is not among `layers`, by layer name, with the reason.
 
-    def __init__(self, model: nn.Module, split: Split) -> None:
-        if not isinstance(split, Mapping) or not all(isinstance(name, str) for name in split):
-            raise TypeError(f"split: expected a mapping from names to numbers or sizes of parts; got {split!r}")
-        tensors = [name for name, _ in model.named_parameters(remove_duplicate=False)]
-        names = [*tensors, *(name for name, _ in model.named_modules())]
-        for pattern in split:
-            if not any(matches_pattern(pattern, name) for name in names):
-                raise ValueError(f"split: expected names of modules; {pattern!r} matches none of this model")
-        self.split, self.modules = split, dict(model.named_modules())
-
-    def facts_of(self, layer: Layer) -> dict[str, Any]:
-        """Return the parts of a layer and how often they alternate, with a note where that is not known."""
-        for pattern, pieces in self.split.items():
-            if matches_pattern(pattern, layer.module_name) or matches_pattern(
-                pattern, f"{layer.module_name}.{layer.tensor}".lstrip(".")
-            ):
-                return _split(layer, pieces)
-        facts: dict[str, Any] = {"parts": layer.parts, "repeats": layer.repeats}
-        if layer.kind != "linear" or layer.stacked or len(layer.parts) > 1:
-            return facts
-        parent, _, name = layer.module_name.rpartition(".")
-        around = self.modules.get(parent, layer.module)
-        parts = fused_parts(name, around, layer.parts[0], layer.shape[0 if layer.transposed else 1])
-        if parts is None:
-            return facts | {"note": "fused, its parts unknown: one matrix; split= says which"}
-        return {"parts": parts.sizes, "repeats": parts.repeats}
-
-
-def _split(layer: Layer, pieces: int | Sequence[int] | Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(pieces, Mapping):
-        return {"parts": _parts(layer, pieces), "repeats": 1}
-    if set(pieces) != {"parts", "repeats"}:
-        raise ValueError(f"split: expected parts and repeats for {layer.name!r}; got {', '.join(map(str, pieces))}")
-    parts, repeats = _parts(layer, pieces["parts"]), check_at_least(pieces["repeats"], 1, "split: repeats")
-    if any(part % repeats for part in parts) or (layer.groups > 1 and repeats > 1):
-        raise ValueError(
-            f"split: expected repeats that divide each of {parts}, in a layer without groups, for {layer.name!r}; "
-            f"got {repeats}"
-        )
-    return {"parts": parts, "repeats": repeats}
+    Example:
+        >>> model = nn.ModuleDict({"old": nn.Linear(2, 2).requires_grad_(False), "words": nn.Embedding(2, 2)})
+        >>> left_dense(model, {})
+        {'old': 'frozen', 'words': 'embedding'}
+    """
+    seen = {id(layer.parameter()) for layer in layers.values()}
+    left = {}
+    for module_name, module in plain_modules(unwrapped(model)):
+        if _is_quantized(module):
+            left[layer_name(module_name, "weight")] = "quantized"
+        if is_known(module) and module._buffers.get("weight") is not None:
+            left[layer_name(module_name, "weight")] = "buffer"
+        facts = dict(tensors_of(module, module_name, everything=False))
+        known, biases = set(facts), {bias for each in facts.values() for bias in each.get("biases", ())}
+        computed = [
+            name for name in {**dict.fromkeys(tensor_names(module)), **dict.fromkeys(known)} if _is_made(module, name)
+        ]
+        left |= {layer_name(module_name, tensor): "computed from several tensors" for tensor in computed}
+        for tensor in (name for name in tensor_names(module) if has_one_leaf(module, name) and name not in biases):
+            parameter = leaf(module, tensor)
+            if id(parameter) not in seen and not is_lazy(parameter) and parameter.dim() >= 2:
+                seen.add(id(parameter))
+                # weight_v of an older weight norm belongs to a weight that was named already
+                if not any(tensor.startswith(f"{name}_") for name in computed):
+                    left[layer_name(module_name, tensor)] = _reason(module, parameter, known=tensor in known)
+    return left
 
 
-def _parts(layer: Layer, pieces: int | Sequence[int]) -> tuple[int, ...]:
-    out, sizes = sum(layer.parts), [pieces] if isinstance(pieces, int) else pieces
-    if not isinstance(sizes, Sequence) or any(isinstance(each, bool) or not isinstance(each, int) for each in sizes):
-        raise TypeError(f"split: expected an integer or a sequence of integers for {layer.name!r}; got {pieces!r}")
-    if isinstance(pieces, int) and pieces > 0 and out % pieces == 0:
-        return (out // pieces,) * pieces
-    if not isinstance(pieces, int) and sum(pieces) == out and min(pieces) > 0:
-        return tuple(pieces)
-    raise ValueError(
-        f"split: expected a divisor or a partition of {out}, the outputs of {layer.name!r}; got {pieces!r}"
+def _is_quantized(module: nn.Module) -> bool:
+    """Whether torch's quantization exchanged the module for one that packs its weight, where no parameter is left."""
+    quantized = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
+    return any(kind.__module__.startswith(quantized) for kind in type(module).__mro__) and hasattr(module, "weight")
+
+
+def _is_made(module: nn.Module, tensor: str) -> bool:
+    """Whether a matrix is no parameter of its own: weight norm of either kind, or a mask of torch.nn.utils.prune."""
+    if has_one_leaf(module, tensor):
+        return False
+    with torch.no_grad():
+        return bool(getattr(module, tensor).dim() >= 2)
+
+
+def _reason(module: nn.Module, parameter: nn.Parameter, *, known: bool) -> str:
+    if not parameter.numel():
+        return "without entries"
+    if not parameter.is_floating_point():
+        return "quantized"
+    if not parameter.requires_grad:
+        return "frozen"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return "embedding"
+    if known:
+        return "not selected"
+    unknown = "holds experts of unknown layout" if holds_unknown_experts(module) else "declares no matrices"
+    return f"in a {type(module).__name__}, which {unknown}"
+
+
+def summarize(left: Mapping[str, str]) -> str:
+    """Return what was left dense in one line, by reason, the first three names of each.
+
+    Example:
+        >>> summarize({"a": "frozen", "b": "embedding", "c": "frozen"})
+        '2 frozen (a, c); 1 embedding (b)'
+    """
+    reasons: dict[str, list[str]] = {}
+    for name, reason in left.items():
+        reasons.setdefault(reason, []).append(name)
+    return "; ".join(
+        f"{len(names)} {reason} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+        for reason, names in reasons.items()
     )

@@ -1,8 +1,15 @@
-"""Linear layers that hold several matrices: which of their outputs are query, key and value, or gate and up."""
+"""Layers that hold several matrices: which of their outputs are which, as the user says or as names tell."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
+
+from orthosparse.checks import check_at_least
+from orthosparse.layers.layer import Layer
+from orthosparse.selection import matches_pattern
+
+Split = Mapping[str, int | Sequence[int] | Mapping[str, Any]]
 
 # Last names of a Linear that holds query, key and value (or two matrices), in timm's and Hugging Face's models.
 _QKV = {"qkv", "to_qkv", "Wqkv", "qkv_proj", "qkv_linear", "in_proj_qkv", "in_proj_qkvz", "c_attn", "query_key_value"}
@@ -29,6 +36,64 @@ class Parts(NamedTuple):
 
     sizes: tuple[int, ...]
     repeats: int = 1
+
+
+class Splits:
+    """The user's `split`, then what names tell of fused matrices."""
+
+    def __init__(self, model: nn.Module, split: Split) -> None:
+        if not isinstance(split, Mapping) or not all(isinstance(name, str) for name in split):
+            raise TypeError(f"split: expected a mapping from names to numbers or sizes of parts; got {split!r}")
+        tensors = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+        names = [*tensors, *(name for name, _ in model.named_modules())]
+        for pattern in split:
+            if not any(matches_pattern(pattern, name) for name in names):
+                raise ValueError(f"split: expected names of modules; {pattern!r} matches none of this model")
+        self.split, self.modules = split, dict(model.named_modules())
+
+    def facts_of(self, layer: Layer) -> dict[str, Any]:
+        """Return the parts of a layer and how often they alternate, with a note where that is not known."""
+        for pattern, pieces in self.split.items():
+            if matches_pattern(pattern, layer.module_name) or matches_pattern(
+                pattern, f"{layer.module_name}.{layer.tensor}".lstrip(".")
+            ):
+                return _split(layer, pieces)
+        facts: dict[str, Any] = {"parts": layer.parts, "repeats": layer.repeats}
+        if layer.kind != "linear" or layer.stacked or len(layer.parts) > 1:
+            return facts
+        parent, _, name = layer.module_name.rpartition(".")
+        around = self.modules.get(parent, layer.module)
+        parts = fused_parts(name, around, layer.parts[0], layer.shape[0 if layer.transposed else 1])
+        if parts is None:
+            return facts | {"note": "fused, its parts unknown: one matrix; split= says which"}
+        return {"parts": parts.sizes, "repeats": parts.repeats}
+
+
+def _split(layer: Layer, pieces: int | Sequence[int] | Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(pieces, Mapping):
+        return {"parts": _parts(layer, pieces), "repeats": 1}
+    if set(pieces) != {"parts", "repeats"}:
+        raise ValueError(f"split: expected parts and repeats for {layer.name!r}; got {', '.join(map(str, pieces))}")
+    parts, repeats = _parts(layer, pieces["parts"]), check_at_least(pieces["repeats"], 1, "split: repeats")
+    if any(part % repeats for part in parts) or (layer.groups > 1 and repeats > 1):
+        raise ValueError(
+            f"split: expected repeats that divide each of {parts}, in a layer without groups, for {layer.name!r}; "
+            f"got {repeats}"
+        )
+    return {"parts": parts, "repeats": repeats}
+
+
+def _parts(layer: Layer, pieces: int | Sequence[int]) -> tuple[int, ...]:
+    out, sizes = sum(layer.parts), [pieces] if isinstance(pieces, int) else pieces
+    if not isinstance(sizes, Sequence) or any(isinstance(each, bool) or not isinstance(each, int) for each in sizes):
+        raise TypeError(f"split: expected an integer or a sequence of integers for {layer.name!r}; got {pieces!r}")
+    if isinstance(pieces, int) and pieces > 0 and out % pieces == 0:
+        return (out // pieces,) * pieces
+    if not isinstance(pieces, int) and sum(pieces) == out and min(pieces) > 0:
+        return tuple(pieces)
+    raise ValueError(
+        f"split: expected a divisor or a partition of {out}, the outputs of {layer.name!r}; got {pieces!r}"
+    )
 
 
 def fused_parts(name: str, parent: nn.Module, out: int, inputs: int) -> Parts | None:

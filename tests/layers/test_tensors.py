@@ -6,7 +6,7 @@ from torch import nn
 
 import orthosparse
 from orthosparse import find_layers, isometry
-from orthosparse.layers.skipped import left_dense
+from orthosparse.layers.find import left_dense
 
 HIDDEN, INNER, EXPERTS = 32, 48, 4
 TINY = {"num_hidden_layers": 2, "hidden_size": HIDDEN, "num_attention_heads": 4, "vocab_size": 50}
