@@ -348,8 +348,7 @@ def check_path(path: object) -> Path:
 
 def check_groups(weight: torch.Tensor, groups: int) -> int:
     """Return `groups`; raise unless it divides the weight's first side."""
-    if isinstance(groups, bool) or not isinstance(groups, int):
-        raise TypeError(f"groups: expected an integer; got {groups!r} ({type(groups).__name__})")
+    groups = check_int(groups, "groups")
     if groups < 1 or weight.shape[0] % groups:
         raise ValueError(f"groups: expected a divisor of {weight.shape[0]}, the weight's first side; got {groups}")
     return groups

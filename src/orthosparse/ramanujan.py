@@ -9,6 +9,7 @@ import math
 
 import torch
 
+from orthosparse.checks import check_int
 from orthosparse.haar import haar
 from orthosparse.randomness import derive, draw_seed
 
@@ -91,8 +92,7 @@ def _supports(shape: tuple[int, int], degree: int, generator: torch.Generator) -
 
 def _check(shape: tuple[int, int], degree: int) -> None:
     short, long = sorted(shape)
-    if isinstance(degree, bool) or not isinstance(degree, int):
-        raise TypeError(f"degree: expected an integer; got {degree!r} ({type(degree).__name__})")
+    check_int(degree, "degree")
     if not 1 <= degree <= long or long % degree or short * degree % long:
         raise ValueError(
             f"degree: expected a divisor of {long} such that {short} * degree / {long} is an integer "

@@ -159,13 +159,13 @@ def test_the_two_passes_meet_the_same_dropout():
 
 @pytest.mark.parametrize("temperature", ["a", None, True, [1.0]])
 def test_a_temperature_that_is_no_number_is_refused(temperature):
-    with pytest.raises(TypeError, match=r"temperature: expected a number above 0; got .* \(\w+\)"):
+    with pytest.raises(TypeError, match=r"temperature: expected a positive number; got .* \(\w+\)"):
         grasp(MODELS["mlp"].make(), 0.5, batch=MODELS["mlp"].batch(), temperature=temperature)
 
 
 @pytest.mark.parametrize("temperature", [0, -1.0, float("nan"), float("inf")])
 def test_a_temperature_that_is_not_positive_is_refused(temperature):
-    with pytest.raises(ValueError, match="temperature: expected a number above 0; got"):
+    with pytest.raises(ValueError, match="temperature: expected a positive number; got"):
         grasp(MODELS["mlp"].make(), 0.5, batch=MODELS["mlp"].batch(), temperature=temperature)
 
 

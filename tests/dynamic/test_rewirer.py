@@ -189,18 +189,18 @@ def test_without_a_backward_pass_the_layer_is_named():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "error", "message"),
     [
-        ({"grow": "rigl"}, "grow: expected one of gradient, momentum, random; got 'rigl'"),
-        ({"every": 0}, "every: expected a positive integer"),
-        ({"steps": 1.5}, "steps: expected a positive integer"),
-        ({"fraction": 2.0}, r"fraction: expected a number in \[0, 1\]"),
-        ({"until": float("nan")}, r"until: expected a number in \[0, 1\]"),
+        ({"grow": "rigl"}, ValueError, "grow: expected one of gradient, momentum, random; got 'rigl'"),
+        ({"every": 0}, ValueError, "every: expected an integer of at least 1; got 0"),
+        ({"steps": 1.5}, TypeError, "steps: expected an integer; got 1.5"),
+        ({"fraction": 2.0}, ValueError, r"fraction: expected a number in \[0, 1\]"),
+        ({"until": float("nan")}, ValueError, r"until: expected a number in \[0, 1\]"),
     ],
 )
-def test_bad_arguments_are_named(wrong, message):
+def test_bad_arguments_are_named(wrong, error, message):
     model = make()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(error, match=message):
         orthosparse.Rewirer(model, sgd(model), **{"steps": 10, **wrong})
 
 

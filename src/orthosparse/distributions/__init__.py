@@ -21,8 +21,7 @@ A member of one's own begins with `budget_of` and ends with `random_masks` or `t
 
 from collections.abc import Callable
 
-from orthosparse.distributions._budget import budget_of
-from orthosparse.distributions._masks import random_masks, top_scored
+from orthosparse.distributions._masks import budget_of, random_masks, top_scored
 from orthosparse.mappings import Masks
 from orthosparse.registry import LazyTable
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from orthosparse.distributions._batches import Batch, describe, outputs_on
-from orthosparse.distributions._preserve import preserve, seed_generators, with_tensors
-from orthosparse.distributions._weights import keys_of, precise
+from orthosparse.distributions._model import keys_of, precise, preserve, seed_generators, with_tensors
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.mappings import Scores
 from orthosparse.randomness import derive_seed, draw_seed

@@ -8,8 +8,7 @@ from torch import nn
 
 from orthosparse.checks import check_density
 from orthosparse.counts import count_of
-from orthosparse.distributions._budget import budget_of, share
-from orthosparse.distributions._masks import random_masks
+from orthosparse.distributions._masks import budget_of, random_masks, share
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 

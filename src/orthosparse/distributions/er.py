@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from orthosparse.distributions._budget import budget_of, share, sides_of
-from orthosparse.distributions._masks import random_masks
+from orthosparse.distributions._masks import budget_of, random_masks, share, sides_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Density, Masks
 

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from orthosparse.checks import check_density
-from orthosparse.distributions._budget import budget_of, follows_paper_code, share, sides_of
-from orthosparse.distributions._masks import bernoulli, random_masks
+from orthosparse.distributions._masks import bernoulli, budget_of, follows_paper_code, random_masks, share, sides_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Density, Masks
 

@@ -1,19 +1,16 @@
 """GraSP: the largest theta * H g of the whole model, which keep the gradient's norm highest."""
 
-import math
 from collections.abc import Callable, Mapping
-from numbers import Real
 from typing import Any
 
 import torch
 from torch import nn
 
-from orthosparse.checks import check_density
+from orthosparse.checks import check_density, check_positive
 from orthosparse.distributions._batches import batches_of
-from orthosparse.distributions._budget import budget_of, follows_paper_code
-from orthosparse.distributions._masks import check_entries, top_scored
+from orthosparse.distributions._masks import budget_of, check_entries, follows_paper_code, top_scored
+from orthosparse.distributions._model import precise, weights_of
 from orthosparse.distributions._objective import objective_of
-from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Density, Masks, Scores
 from orthosparse.masks import ScoredMasks
@@ -48,27 +45,19 @@ def grasp(
         >>> sum(int(mask.sum()) for mask in masks.values())
         36
     """
+    check_positive("temperature", temperature)
     layers, count = budget_of(model, density, layers)
     wrong_end = check_density(density) if follows_paper_code(compat) else None
     batches = list(batches_of(batch, model, "grasp"))
     weights = weights_of(layers)
     with (
-        objective_of(model, layers, loss, generator, temperature=_check_temperature(temperature)) as objective,
+        objective_of(model, layers, loss, generator, temperature=temperature) as objective,
         twice_differentiable(),
     ):
         gradient = None if len(batches) == 1 else objective.gradient(weights, batches)
         product = objective.hessian_times(weights, batches, gradient)
     scores = {name: precise(weights[name]) * product[name] for name in layers}
     return top_scored(layers, scores, count) if wrong_end is None else _strictly_smallest(layers, scores, wrong_end)
-
-
-def _check_temperature(temperature: float) -> float:
-    value: object = temperature
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"temperature: expected a number above 0; got {temperature!r} ({type(temperature).__name__})")
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature: expected a number above 0; got {temperature!r}")
-    return temperature
 
 
 def _strictly_smallest(layers: Mapping[str, Layer], scores: Scores, density: float) -> Masks:

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from orthosparse.distributed import full_tensor
-from orthosparse.distributions._budget import budget_of
-from orthosparse.distributions._masks import top_scored
+from orthosparse.distributions._masks import budget_of, top_scored
 from orthosparse.layers import Layer
 from orthosparse.mappings import Density, Masks
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from orthosparse import masking
-from orthosparse.checks import check_density, check_optimizer
+from orthosparse.checks import check_at_least, check_density, check_optimizer
 from orthosparse.choices import GrowthName
 from orthosparse.distributed import Group, broadcast_seed, check_group, full_tensor, mean_over_ranks, reshard
 from orthosparse.dynamic._criteria import drop_smallest, grow_largest, sizes_of
@@ -248,11 +248,10 @@ class Rewirer:
 
 
 def _check(*, every: int, steps: int, fraction: float, until: float) -> None:
-    for name, number in (("every", every), ("steps", steps)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ValueError(f"{name}: expected a positive integer; got {number!r}")
-    for name, part in (("fraction", fraction), ("until", until)):
-        check_density(part, name)
+    check_at_least(every, 1, "every")
+    check_at_least(steps, 1, "steps")
+    check_density(fraction, "fraction")
+    check_density(until, "until")
 
 
 def _held_by(optimizer: Any) -> set[int]:

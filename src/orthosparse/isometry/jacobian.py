@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
-from orthosparse.checks import check_model, check_number
+from orthosparse.checks import check_at_least, check_model, check_number
 from orthosparse.isometry._functional import Output, evaluated
 from orthosparse.isometry._krylov import ritz
 from orthosparse.isometry._linear import LinearLayers
@@ -110,9 +110,8 @@ def _check(*, method: str, **counts: int | None) -> None:
     if not isinstance(method, str) or method not in get_args(Method):
         raise ValueError(f"method: expected one of {', '.join(get_args(Method))}; got {method!r}")
     for name, count in counts.items():
-        least = 2 if name == "probes" else 1
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < least):
-            raise ValueError(f"{name}: expected an integer of at least {least}; got {count!r}")
+        if count is not None:
+            check_at_least(count, 2 if name == "probes" else 1, name)
 
 
 def _is_small(jacobian: Jacobian) -> bool:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthosparse.counts import count_of
-from orthosparse.distributions._schedule import exponential
+from orthosparse.distributions._masks import exponential
 
 
 @given(st.floats(0, 1), st.integers(0, 10**6), st.integers(1, 200))

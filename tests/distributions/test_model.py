@@ -4,7 +4,7 @@ from torch import nn
 
 from contracts.models import MODELS
 from contracts.traces import differences, prepared, trace_of
-from orthosparse.distributions._preserve import preserve, seed_generators, with_tensors
+from orthosparse.distributions._model import preserve, seed_generators, with_tensors
 
 
 class Messy(nn.Module):
