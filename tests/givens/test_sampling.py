@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from contracts.defaults import other_defaults
 from orthosparse import givens
-from orthosparse.givens import kernel_backend, stream
+from orthosparse.givens import sampling, stream
 from orthosparse.randomness import draw_seed
 
-KERNEL = pytest.param(
-    "kernel", marks=pytest.mark.skipif(not kernel_backend.available(), reason="the kernel was not built")
-)
+KERNEL = pytest.param("kernel", marks=pytest.mark.skipif(not sampling.has_kernel(), reason="the kernel was not built"))
 BACKENDS = ["python", KERNEL]
 LAWS = [{}, {"start": "permuted"}, {"angle": 0.7}, {"stop": "first"}, {"stop": "closest"}]
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
@@ -454,7 +452,7 @@ def test_bad_batches_and_rotations_are_named():
 
 def test_a_missing_kernel_is_replaced_only_where_the_user_left_the_choice(monkeypatch):
     expected = givens.sample((9, 9), 30, generator=seeded(), backend="python")
-    monkeypatch.setattr(kernel_backend, "available", lambda: False)
+    monkeypatch.setattr(sampling, "has_kernel", lambda: False)
     assert torch.equal(givens.sample((9, 9), 30, generator=seeded(), backend="auto")[0], expected[0])
     with pytest.raises(ValueError, match="backend: the compiled kernel is not built; install a C"):
         givens.sample((9, 9), 30, backend="kernel")

@@ -6,18 +6,8 @@ known before any value is computed and are never read off the values, which may 
 """
 
 from orthosparse.givens.blocks import sample_blocks
-from orthosparse.givens.density import expected_density, expected_rotations
-from orthosparse.givens.sampling import (
-    Law,
-    can_hold,
-    counts_after,
-    has_kernel,
-    partial,
-    rotate,
-    sample,
-    sample_batch,
-    sample_csr,
-)
+from orthosparse.givens.rotations import counts_after, expected_density, expected_rotations, rotate
+from orthosparse.givens.sampling import Law, can_hold, has_kernel, partial, sample, sample_batch, sample_csr
 
 __all__ = [
     "Law",

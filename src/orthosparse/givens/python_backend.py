@@ -17,9 +17,8 @@ _ROW_BLOCK = 1024
 _SPARSE = 1 / 32  # below this density, rows are listed one by one instead of as bits
 
 
-def fill(task: Task, counts: Sequence[int], seed: int, values: Tensor, mask: Tensor, threads: int) -> None:
+def fill(task: Task, counts: Sequence[int], seed: int, values: Tensor, mask: Tensor) -> None:
     """Write one matrix per count into `values` and its active entries into `mask`, both [batch, rows, cols]."""
-    del threads  # one
     left, right = task.work_cols
     for member, count in enumerate(counts):
         made = plan(task, count, seed, member, BITS)
@@ -34,9 +33,8 @@ def fill(task: Task, counts: Sequence[int], seed: int, values: Tensor, mask: Ten
         mask[member].copy_(torch.from_numpy(active_entries(task, made.columns[left:right])))
 
 
-def csr(task: Task, count: int, seed: int, threads: int) -> tuple[Array, Array, Array]:
+def csr(task: Task, count: int, seed: int) -> tuple[Array, Array, Array]:
     """Return (row starts, columns, float64 values) of the wanted rows; no array is rows x cols."""
-    del threads  # one
     sparse = task.stop != ROTATIONS and count < _SPARSE * task.height * task.width
     rows, cols, values = _entries(task, plan(task, count, seed, 0, LISTS if sparse else BITS))
     if task.tall:

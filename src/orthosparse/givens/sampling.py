@@ -1,19 +1,23 @@
-"""What the Givens sampler draws: one matrix, a batch, a compressed one, a given number of rotations."""
+"""What the Givens sampler draws: one matrix, a batch, a compressed one, a part of one."""
 
 import warnings
 from collections.abc import Sequence
-from types import ModuleType
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypedDict, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from orthosparse.checks import check_at_least, check_count, check_dtype, describe
 from orthosparse.choices import BackendName, StartName, StopName
-from orthosparse.givens import kernel_backend
-from orthosparse.givens.task import ROTATIONS, Task, make_task
+from orthosparse.givens.task import Task, make_task
 from orthosparse.randomness import draw_seed
 from orthosparse.registry import lookup
+
+_KERNEL = "orthosparse.givens._kernel"
 
 
 class Law(TypedDict, total=False):
@@ -73,14 +77,14 @@ def sample(
     counts = [_check(shape, count)]
     draws: dict[str, Any] = {"generator": generator, "dtype": dtype, "threads": threads, "backend": backend}
     if out is None:
-        values, mask = _drawn(task, counts, **draws)
+        values, mask = drawn(task, counts, **draws)
     else:
         if rows is not None or tuple(out.shape) != tuple(shape) or out.dtype != dtype or not can_hold(out):
             raise ValueError(f"out: expected a plain {dtype} matrix of {shape} for all rows; got {describe(out)}")
         # What lies by columns is the transpose, by rows, of the transposed matrix: the same draws.
         by_rows = out.is_contiguous()
         task = task if by_rows else task._replace(tall=not task.tall, last=shape[1])
-        values, mask = _drawn(task, counts, out=(out if by_rows else out.T)[None], **draws)
+        values, mask = drawn(task, counts, out=(out if by_rows else out.T)[None], **draws)
         values, mask = (values, mask) if by_rows else (values.mT, mask.mT)
     return values[0], mask[0]
 
@@ -123,7 +127,7 @@ def sample_batch(
     if len(counts) != batch:
         raise ValueError(f"count: expected one integer or {batch} of them, one for each matrix; got {len(counts)}")
     counts = [_check(shape, each) for each in counts]
-    return _drawn(task, counts, generator=generator, dtype=dtype, threads=threads, backend=backend)
+    return drawn(task, counts, generator=generator, dtype=dtype, threads=threads, backend=backend)
 
 
 def sample_csr(
@@ -149,58 +153,20 @@ def sample_csr(
     task = make_task(shape, **law)
     check_dtype(dtype)
     threads = check_at_least(threads, 1, "threads")
-    module, wanted = _backend(backend), _check(shape, count)
-    parts = module.csr(task, wanted, draw_seed(generator), threads)
+    kernel, wanted, seed = _kernel(backend), _check(shape, count), draw_seed(generator)
+    if kernel is None:
+        from orthosparse.givens import python_backend  # only where it is used
+
+        parts = python_backend.csr(task, wanted, seed)
+    else:
+        kinds = np.int64, np.int64, np.float64
+        parts = map(np.frombuffer, kernel.csr(*task, seed, wanted, threads), kinds)
     starts, cols, values = (torch.from_numpy(part) for part in parts)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support", category=UserWarning)
         return torch.sparse_csr_tensor(
             starts, cols, _cast(values, dtype), task.shape, device="cpu", check_invariants=False
         )
-
-
-def rotate(
-    shape: tuple[int, int],
-    rotations: int,
-    *,
-    generator: torch.Generator | None = None,
-    dtype: torch.dtype = torch.float64,
-    threads: int = 1,
-    backend: BackendName | str = "auto",
-    **law: Unpack[Law],
-) -> tuple[Tensor, Tensor]:
-    """Return the product of the start and exactly `rotations` rotations, and the mask of its non-zeros.
-
-    `shape`, `generator`, `dtype`, `threads`, `backend` and the other keywords, `law`, are those of `sample`,
-    but for `stop`.
-
-    Example:
-        >>> values, mask = rotate((4, 4), 1)
-        >>> int(mask.sum())  # two columns of one entry each became two columns of two
-        6
-    """
-    task = _of_rotations(shape, law)
-    counts = [check_at_least(rotations, 0, "rotations")]
-    values, mask = _drawn(task, counts, generator=generator, dtype=dtype, threads=threads, backend=backend)
-    return values[0], mask[0]
-
-
-def counts_after(
-    shape: tuple[int, int], rotations: int, *, generator: torch.Generator | None = None, **law: Unpack[Law]
-) -> Tensor:
-    """Return how many non-zeros one draw has after 0, 1, ..., `rotations` rotations: int64 [rotations + 1].
-
-    `shape`, `generator` and the other keywords, `law`, are those of `sample`.
-
-    Example:
-        >>> counts_after((4, 4), 1).tolist()
-        [4, 6]
-    """
-    task = _of_rotations(shape, law)
-    check_at_least(rotations, 0, "rotations")
-    from orthosparse.givens import plan  # the kernel does without
-
-    return torch.tensor(plan.counts_after(task, rotations, draw_seed(generator)), device="cpu")
 
 
 def partial(
@@ -232,12 +198,13 @@ def partial(
     return values, values != 0
 
 
+@cache
 def has_kernel() -> bool:
     """Say whether the compiled kernel was built."""
-    return kernel_backend.available()
+    return find_spec(_KERNEL) is not None
 
 
-def _drawn(
+def drawn(
     task: Task,
     counts: list[int],
     *,
@@ -247,13 +214,19 @@ def _drawn(
     backend: str,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
+    """Return one matrix of a task for each count, [batch, rows, cols], and their masks; `out` may hold the values."""
     check_dtype(dtype)
     threads = check_at_least(threads, 1, "threads")
-    module, seed = _backend(backend), draw_seed(generator)
+    kernel, seed = _kernel(backend), draw_seed(generator)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     values = torch.empty(len(counts), *task.shape, dtype=wide, device="cpu") if out is None else out
     mask = torch.empty(len(counts), *task.shape, dtype=torch.bool, device="cpu")
-    module.fill(task, counts, seed, values, mask, threads)
+    if kernel is None:
+        from orthosparse.givens import python_backend  # only where it is used
+
+        python_backend.fill(task, counts, seed, values, mask)
+    else:
+        kernel.fill(*task, seed, np.array(counts, dtype=np.int64), values.numpy(), mask.numpy(), threads)
     return _cast(values, dtype), mask
 
 
@@ -266,21 +239,13 @@ def _check(shape: tuple[int, int], count: int) -> int:
     return check_count(count, shape, floor=min(shape), ceiling=shape[0] * shape[1])
 
 
-def _of_rotations(shape: tuple[int, int], law: Law) -> Task:
-    if "stop" in law:
-        raise TypeError("stop: the number of rotations is given, there is no stopping rule")
-    return make_task(shape, **law)._replace(stop=ROTATIONS)
-
-
-def _backend(name: str) -> ModuleType:
-    kernel = kernel_backend.available()
-    if lookup({"auto": not kernel, "kernel": False, "python": True}, name, "backend"):
-        from orthosparse.givens import python_backend  # only where it is used
-
-        return python_backend
-    if not kernel:
+def _kernel(backend: str) -> Any:
+    """Return the compiled kernel; None where its Python twin is to work."""
+    if lookup({"auto": not has_kernel(), "kernel": False, "python": True}, backend, "backend"):
+        return None
+    if not has_kernel():
         raise ValueError(
             "backend: the compiled kernel is not built; install a C++ compiler and reinstall orthosparse from source "
             '("pip install --no-binary orthosparse --force-reinstall orthosparse"), or take "python" or "auto"'
         )
-    return kernel_backend
+    return import_module(_KERNEL)

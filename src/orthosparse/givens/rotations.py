@@ -1,13 +1,62 @@
-"""Observation 1: how dense a product of random Givens rotations is expected to be."""
+"""Products of a given number of random rotations: drawn, counted, and how dense they are expected to be."""
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from orthosparse.checks import check_at_least, check_density
+from orthosparse.choices import BackendName
+from orthosparse.givens.sampling import Law, drawn
+from orthosparse.givens.task import ROTATIONS, Task, make_task
+from orthosparse.randomness import draw_seed
+
+
+def rotate(
+    shape: tuple[int, int],
+    rotations: int,
+    *,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype = torch.float64,
+    threads: int = 1,
+    backend: BackendName | str = "auto",
+    **law: Unpack[Law],
+) -> tuple[Tensor, Tensor]:
+    """Return the product of the start and exactly `rotations` rotations, and the mask of its non-zeros.
+
+    `shape`, `generator`, `dtype`, `threads`, `backend` and the other keywords, `law`, are those of `sample`,
+    but for `stop`.
+
+    Example:
+        >>> values, mask = rotate((4, 4), 1)
+        >>> int(mask.sum())  # two columns of one entry each became two columns of two
+        6
+    """
+    task = _of_rotations(shape, law)
+    counts = [check_at_least(rotations, 0, "rotations")]
+    values, mask = drawn(task, counts, generator=generator, dtype=dtype, threads=threads, backend=backend)
+    return values[0], mask[0]
+
+
+def counts_after(
+    shape: tuple[int, int], rotations: int, *, generator: torch.Generator | None = None, **law: Unpack[Law]
+) -> Tensor:
+    """Return how many non-zeros one draw has after 0, 1, ..., `rotations` rotations: int64 [rotations + 1].
+
+    `shape`, `generator` and the other keywords, `law`, are those of `sample`.
+
+    Example:
+        >>> counts_after((4, 4), 1).tolist()
+        [4, 6]
+    """
+    task = _of_rotations(shape, law)
+    check_at_least(rotations, 0, "rotations")
+    from orthosparse.givens import plan  # the kernel does without
+
+    return torch.tensor(plan.counts_after(task, rotations, draw_seed(generator)), device="cpu")
 
 
 def expected_density(size: int, rotations: int) -> Tensor:
@@ -54,3 +103,9 @@ def _densities(size: int) -> Iterator[float]:
         gained = p[:reach] * grow[:reach]
         p[: reach + 1] *= 1.0 - grow[: reach + 1]
         p[1 : reach + 1] += gained
+
+
+def _of_rotations(shape: tuple[int, int], law: Law) -> Task:
+    if "stop" in law:
+        raise TypeError("stop: the number of rotations is given, there is no stopping rule")
+    return make_task(shape, **law)._replace(stop=ROTATIONS)
