@@ -186,3 +186,12 @@ def test_scores_are_checked_like_masks(change):
     with pytest.raises(ValueError, match=r"'scored': .* floating-point scores of shape \(20, 12\) for '0'; got"):
         orthosparse.prune(model, 0.3, distribution=scored)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("progress", [False, lambda *call: None])
+def test_a_function_of_ones_own_is_handed_a_function_to_report_to(progress):
+    def kept(model, masks, *, layers, gain, bias_std, generator, progress):
+        progress("kept", 1, 1)
+        return masks
+
+    assert orthosparse.sparsify(model_of(), 0.3, scheme=kept, progress=progress).scheme == "kept"

@@ -93,6 +93,12 @@ def check_flag(value: bool, name: str) -> bool:
     return value
 
 
+def check_progress(progress: object) -> None:
+    """Raise TypeError unless `progress` is True, False or a function ``(what, done, total)``."""
+    if not isinstance(progress, bool) and not callable(progress):
+        raise TypeError(f"progress: expected True, False or a function (what, done, total); got {describe(progress)}")
+
+
 def check_at_least(value: int, least: int, name: str) -> int:
     """Return an integer argument that is no smaller than `least`."""
     checked = check_int(value, name)

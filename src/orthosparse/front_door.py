@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from orthosparse import masking
-from orthosparse.checks import check_at_least, check_model, check_parameter
+from orthosparse.checks import check_at_least, check_model, check_parameter, check_progress
 from orthosparse.choices import DistributionName, FloorName, SchemeName, StructureName
 from orthosparse.counts import FLOORS, check_densities, count_of, densities_by_layer
 from orthosparse.distributed import (
@@ -31,7 +31,7 @@ from orthosparse.mappings import Density, Masks
 from orthosparse.masks import ScoredMasks, counts_of, overlap
 from orthosparse.members import Member, label, member_of, route
 from orthosparse.parametrized import leaf
-from orthosparse.progress import Progress, reporter
+from orthosparse.progress import Progress
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.report import Report, Row, row_of
@@ -117,7 +117,8 @@ def sparsify(
     """
     check_group(group)
     with raised_on_every_rank(group):
-        model, report = unwrapped(check_model(model)), reporter(progress)
+        model = unwrapped(check_model(model))
+        check_progress(progress)
         distribute, fill = member_of(DISTRIBUTIONS, distribution, "distribution"), member_of(SCHEMES, scheme, "scheme")
         scored_by, filled_by = route(options, [distribute, fill], inspect.signature(sparsify).parameters)
         lookup(FLOORS, floor, "floor")
@@ -128,7 +129,7 @@ def sparsify(
     seed = broadcast_seed(drawn, group)
     data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
     with raised_on_every_rank(group):
-        given = distribute(model, density, layers=layers, progress=report, **data, **scored_by)
+        given = distribute(model, density, layers=layers, progress=progress, **data, **scored_by)
     given = broadcast_masks(given, group)
     if not (isinstance(given, ScoredMasks) or distribute.is_own):
         filled_by.pop("align", None)  # random places are nothing to align to
@@ -136,7 +137,7 @@ def sparsify(
     masks = dict(meet_floors(given, floors, floor, seed, layers, fixed=isinstance(density, Mapping)))
     asked, scored = counts_of(given), given if isinstance(given, ScoredMasks) else None
     del given  # each mask can be freed as soon as its layer has another one
-    draw = partial(fill, model, gain=gain, bias_std=bias_std, progress=report, **filled_by)
+    draw = partial(fill, model, gain=gain, bias_std=bias_std, progress=progress, **filled_by)
     measure = partial(_rows, asked=asked, floors=floors, scored=scored, structure=structure, gain=gain)
     if _can_draft(fill, layers):
         rows = _drafted(model, masks, layers, draw, measure, seed)

@@ -13,6 +13,7 @@ from orthosparse.checks import describe
 from orthosparse.layers import Layer
 from orthosparse.mappings import Density, Masks
 from orthosparse.masks import ScoredMasks
+from orthosparse.progress import reporter
 from orthosparse.registry import did_you_mean, listed, lookup
 from orthosparse.structures import grid_of, tiled
 
@@ -55,6 +56,8 @@ class Member:
         """Call the function with what it takes of `consume` and `progress`, and check what one's own returns."""
         known = inspect.signature(self.function).parameters
         taken = {name: value for name, value in arguments.items() if name in known or name not in _OPTIONAL}
+        if self.is_own and "progress" in taken:
+            taken["progress"] = reporter(taken["progress"])  # a function, whatever the user gave
         masks = self.function(*given, layers=layers, **taken)
         return _checked(masks, layers, f"{self.family} {self.name!r}") if self.is_own else masks
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
-from orthosparse.checks import describe
+from orthosparse.checks import check_progress
 
 Reporter: TypeAlias = Callable[[str, int, int], None]
 Progress: TypeAlias = bool | Reporter
@@ -27,10 +27,9 @@ def reporter(progress: Progress) -> Reporter:
         >>> reporter(print)("synflow", 12, 100)
         synflow 12 100
     """
+    check_progress(progress)
     if isinstance(progress, bool):
         return _write_line if progress else silent
-    if not callable(progress):
-        raise TypeError(f"progress: expected True, False or a function (what, done, total); got {describe(progress)}")
     return progress
 
 

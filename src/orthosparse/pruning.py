@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse import masking
-from orthosparse.checks import check_model, check_optimizer, check_parameter, check_weights
+from orthosparse.checks import check_model, check_optimizer, check_parameter, check_progress, check_weights
 from orthosparse.choices import DistributionName, StructureName
 from orthosparse.counts import check_densities, count_of, densities_by_layer
 from orthosparse.distributed import broadcast_masks, broadcast_seed, full_tensor
@@ -18,7 +18,7 @@ from orthosparse.mappings import Density, Masks
 from orthosparse.masks import ScoredMasks, counts_of, density_of, top_units
 from orthosparse.members import label, member_of, route
 from orthosparse.modules.compact_module import Compact
-from orthosparse.progress import Progress, reporter
+from orthosparse.progress import Progress
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.report import Report, row_of
 from orthosparse.selection import Selector
@@ -80,7 +80,8 @@ def prune(
         [600, 240, 60]
     """
     model = unwrapped(check_model(model))
-    score, report = member_of(DISTRIBUTIONS, distribution, "distribution"), reporter(progress)
+    score = member_of(DISTRIBUTIONS, distribution, "distribution")
+    check_progress(progress)
     (own,) = route(options, [score], inspect.signature(prune).parameters)
     check_optimizer(optimizer)
     old = masking.masks_of(model)
@@ -91,7 +92,7 @@ def prune(
     state = None if rewind is None else _plain_state(model, rewind)
     seed = broadcast_seed(draw_seed(generator, seed))
     data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
-    chosen = score(model, density, layers=layers, progress=report, **data, **own)
+    chosen = score(model, density, layers=layers, progress=progress, **data, **own)
     if not isinstance(chosen, ScoredMasks):
         raise ValueError(f"distribution: expected one that scores weights; {score.name!r} draws them at random")
     masks = broadcast_masks(_inside(chosen, old, density) if old else chosen)
