@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse.compacting.table import MASKED
+from orthosparse.masking.attach import masked_owners_of
 from orthosparse.masking.masked_tensor import MaskedTensor, masked_tensors
-from orthosparse.masking.owners import masked_owners_of
 from orthosparse.modules.block import BlockConv1x1, BlockLinear
 from orthosparse.modules.compact_module import Compact
 from orthosparse.modules.sparse import SparseConv1x1, SparseLinear

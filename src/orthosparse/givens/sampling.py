@@ -1,7 +1,7 @@
 """What the Givens sampler draws: one matrix, a batch, a compressed one, a part of one."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -157,7 +157,7 @@ def sample_csr(
     if kernel is None:
         from orthosparse.givens import python_backend  # only where it is used
 
-        parts = python_backend.csr(task, wanted, seed)
+        parts: Iterable[Any] = python_backend.csr(task, wanted, seed)
     else:
         kinds = np.int64, np.int64, np.float64
         parts = map(np.frombuffer, kernel.csr(*task, seed, wanted, threads), kinds)

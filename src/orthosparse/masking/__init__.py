@@ -4,18 +4,11 @@ A mask is a parametrization of one tensor. ``module.weight`` is computed from th
 exact zeros, in value and in gradient, where the mask is false; the state dict holds ``weight`` and ``weight_mask``.
 """
 
-from orthosparse.masking.attach import (
-    attach,
-    bake,
-    is_sparsified,
-    masked_layers,
-    masks_of,
-    replace_masks,
-    synchronize,
-)
+from orthosparse.masking.attach import attach, is_sparsified, masked_layers, masks_of
 from orthosparse.masking.exchange import compact_modules, on_masked_forms
 from orthosparse.masking.loading import load_sparse
 from orthosparse.masking.prune import export_prune_masks, import_prune_masks
+from orthosparse.masking.replace import bake, replace_masks, synchronize
 from orthosparse.masking.semi_structured import to_semi_structured
 
 __all__ = [

@@ -1,35 +1,21 @@
-"""Masks on a model: attach, read, replace and bake them, and keep them equal on all processes."""
+"""Masks on a model: which tensors can have one, attach them, and read them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from orthosparse.checks import check_flag, check_mapping, check_model, check_optimizer
-from orthosparse.distributed import (
-    broadcast_,
-    compute_device,
-    is_managed_elsewhere,
-    is_sharded,
-    move_fsdp_parameter,
-    reshard,
-)
+from orthosparse.distributed import compute_device, is_managed_elsewhere, is_sharded, move_fsdp_parameter, reshard
 from orthosparse.layers import Layer, layer_name, unwrapped
 from orthosparse.mappings import Masks
-from orthosparse.masking.exchange import compact_modules, dense_form, uncompact
-from orthosparse.masking.masked_tensor import (
-    Mask,
-    MaskedTensor,
-    masked_tensors,
-    register_mask,
-    remove_mask,
-    why_unmaskable,
-)
-from orthosparse.masking.optimizer_state import move_units, reset_entries
-from orthosparse.masking.owners import Owner, check_masks, masked_owners_of, owners_of
+from orthosparse.masking.masked_tensor import Mask, MaskedTensor, masked_tensors, register_mask, why_unmaskable
+from orthosparse.masking.optimizer_state import reset_entries
 from orthosparse.modules.compact_module import Compact
-from orthosparse.parametrized import leaf
+from orthosparse.parametrized import leaf, plain_modules
+from orthosparse.registry import did_you_mean, listed
+
+Owner = tuple[nn.Module, str]
 
 
 def attach(
@@ -92,6 +78,15 @@ def check_attachable(model: nn.Module, names: Iterable[str], owners: Mapping[str
                 )
 
 
+def _laid_out(mask: Tensor, parameter: Tensor, *, copy: bool) -> Tensor:
+    """A copy of `mask` where and how (channels last) the parameter is used; itself if it need not be one."""
+    if is_sharded(parameter):
+        return mask.to(compute_device(parameter), copy=copy)
+    if not copy and mask.device == parameter.device and mask.stride() == parameter.stride():
+        return mask
+    return torch.empty_like(parameter, dtype=torch.bool, requires_grad=False).copy_(mask)
+
+
 def masked_layers(model: nn.Module) -> dict[str, MaskedTensor]:
     """Return the parametrizations that hold masks, by layer name in module order; a tied tensor has one.
 
@@ -122,113 +117,61 @@ def is_sparsified(model: nn.Module) -> bool:
     return any(isinstance(module, Mask | Compact) for module in model.modules())
 
 
-def replace_masks(
-    model: nn.Module, masks: Mapping[str, Tensor], *, optimizer: torch.optim.Optimizer | None = None
-) -> None:
-    """Exchange masks: weights that leave become zero, weights that enter start at zero.
+def parameters_of(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+    """(name of the module, module, tensor) of every parameter under each of its names; a masked one as before."""
+    for module_name, module in plain_modules(model, remove_duplicate=False):
+        plain = [name for name, value in module._parameters.items() if value is not None]
+        yield from ((module_name, module, tensor) for tensor in (*plain, *dict(masked_tensors(module))))
 
-    Args:
-        masks: as for `attach`; layers that are not named keep theirs.
-        optimizer: forgets what it holds (momentum) of the weights that leave or enter, as if they were new. Otherwise
-            that can still move a weight that has left: nowhere seen in the model or its state dict, but in the
-            parameter itself. LBFGS, which holds nothing weight by weight, forgets nothing.
+
+def owners_of(model: nn.Module, layers: Mapping[str, Layer] | None = None) -> dict[str, list[Owner]]:
+    """By layer name, all the (module, tensor) that hold the parameter; without `layers`, of every parameter."""
+    if layers is not None:
+        return {name: [(layer.module, layer.tensor), *layer.tied] for name, layer in layers.items()}
+    by_parameter: dict[int, list[Owner]] = {}
+    by_name: dict[str, list[Owner]] = {}
+    for module_name, module, tensor in parameters_of(model):
+        owners = by_parameter.setdefault(id(leaf(module, tensor)), [])
+        if (module, tensor) not in owners:  # a module may have several names
+            owners.append((module, tensor))
+        by_name[layer_name(module_name, tensor)] = owners
+    return by_name
+
+
+def masked_owners_of(model: nn.Module) -> dict[str, list[Owner]]:
+    """By layer name in module order, the (module, tensor) that share a mask; tied ones under the first name."""
+    names: dict[int, str] = {}
+    found: dict[str, list[Owner]] = {}
+    for module_name, module in model.named_modules():
+        for tensor, masked in masked_tensors(module):
+            name = names.setdefault(id(masked.holder), layer_name(module_name, tensor))
+            found.setdefault(name, []).append((module, tensor))
+    return found
+
+
+def check_masks(masks: Mapping[str, Tensor], owners: Mapping[str, list[Owner]]) -> None:
+    """Check names, types and shapes.
 
     Raises:
-        TypeError: a mask that is not a bool tensor; nothing is changed, as below.
-        ValueError: a wrong name or shape, a layer that has no mask, or another number of units for a module that holds
-            only active weights.
-
-    Example:
-        >>> model = nn.Sequential(nn.Linear(2, 2))
-        >>> attach(model, {"0": torch.eye(2, dtype=torch.bool)})
-        >>> replace_masks(model, {"0": ~torch.eye(2, dtype=torch.bool)})
-        >>> int(model[0].weight.count_nonzero())
-        0
+        TypeError: a mask that is not a bool tensor.
+        ValueError: a name that the model has not, a wrong shape, or two masks for one parameter.
     """
-    model = unwrapped(check_model(model))
-    check_optimizer(optimizer)
     check_mapping("masks", masks, object)
-    compact = {layer_name(name, "weight"): module for name, module in compact_modules(model).items()}
-    places = {name: _places(name, compact[name], mask) for name, mask in masks.items() if name in compact}
-    masks = {name: mask for name, mask in masks.items() if name not in compact}
-    check_masks(masks, masked_owners_of(model) | {name: [] for name in compact})
-    reshard(model)
-    for name, found in places.items():
-        move_units(compact[name].values, compact[name].move(found), optimizer)
-    layers = masked_layers(model)
-    for name, new in masks.items():
-        holder, parameter = layers[name].holder, layers[name].original
-        new = new.to(holder.mask.device)
-        reset_entries(parameter, new if holder.lost else new & holder.mask, optimizer)
-        holder.mask.copy_(new)
-        holder.lost = False
-
-
-def bake(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Take the masks off: plain modules again, the same parameters with the zeros in them.
-
-    Modules that hold only active weights become plain ones too, with new parameters.
-
-    Args:
-        optimizer: of a model that has such modules: it goes on with the new parameters, from the same state.
-
-    Raises:
-        ValueError: another parametrization was registered after a mask, or an optimizer whose state does not belong to
-            single weights; the model is unchanged.
-
-    Example:
-        >>> model = nn.Sequential(nn.Linear(2, 2))
-        >>> attach(model, {"0": torch.eye(2, dtype=torch.bool)})
-        >>> bake(model)
-        >>> print(model[0], is_sparsified(model))
-        Linear(in_features=2, out_features=2, bias=True) False
-    """
-    model = unwrapped(check_model(model))
-    owners = masked_owners_of(model)
-    for name in owners:
-        if any(len(dict(masked_tensors(module))[tensor]) > 1 for module, tensor in owners[name]):
-            raise ValueError(f"model: {name!r} has another parametrization after its mask; remove that first")
-    uncompact(model, dense_form, optimizer)
-    reshard(model)
-    for owner in [owner for found in owners.values() for owner in found]:
-        move_fsdp_parameter(model, (remove_mask(*owner).home, owner[1]), owner)
-
-
-def synchronize(model: nn.Module, group: "dist.ProcessGroup | None" = None) -> None:
-    """Give every process the masks and parameters of the group's first one; all of them must call.
-
-    Does nothing without an initialised process group. A sharded parameter exists once: its parts stay, and become
-    zero off the mask.
-    """
-    if not (dist.is_available() and dist.is_initialized()):
-        return
-    model = unwrapped(model)
-    reshard(model)
-    masked = masked_layers(model).values()
-    broadcast_((tensor.holder.mask for tensor in masked), group)
-    broadcast_((parameter for parameter in model.parameters() if not is_sharded(parameter)), group)
-    for tensor in masked:
-        tensor.zero_off_mask()
-
-
-def _places(name: str, module: Compact, mask: Tensor) -> Tensor:
-    """The places of the units in a new mask of a module that holds only active weights."""
-    if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
-        raise TypeError(f"masks: expected a bool tensor for {name!r}; got {getattr(mask, 'dtype', type(mask))}")
-    if tuple(mask.shape) != module.weight_shape:
-        raise ValueError(f"masks: expected shape {module.weight_shape} for {name!r}; got {(*mask.shape,)}")
-    if is_sharded(module.values):
-        raise ValueError(f"model: expected values that are not sharded; those of {name!r} are, and cannot move")
-    try:
-        return module.places_in(mask.to(module.columns.device))
-    except ValueError as error:
-        raise ValueError(f"masks: {name!r}: {error}") from None
-
-
-def _laid_out(mask: Tensor, parameter: Tensor, *, copy: bool) -> Tensor:
-    """A copy of `mask` where and how (channels last) the parameter is used; itself if it need not be one."""
-    if is_sharded(parameter):
-        return mask.to(compute_device(parameter), copy=copy)
-    if not copy and mask.device == parameter.device and mask.stride() == parameter.stride():
-        return mask
-    return torch.empty_like(parameter, dtype=torch.bool, requires_grad=False).copy_(mask)
+    parameters: dict[int, str] = {}
+    for name, mask in masks.items():
+        if name not in owners:
+            meant = did_you_mean(name, owners)
+            raise ValueError(f"masks: expected names among {listed(owners)}; got {name!r}{meant}")
+        if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
+            raise TypeError(f"masks: expected a bool tensor for {name!r}; got {getattr(mask, 'dtype', type(mask))}")
+        if mask.layout != torch.strided:
+            raise TypeError(f"masks: expected a dense tensor for {name!r}; got {mask.layout}")
+        parameter = leaf(*owners[name][0])
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ValueError(f"masks: {name!r} has no shape yet; run the lazy module on a batch first")
+        if mask.shape != parameter.shape:
+            raise ValueError(f"masks: expected shape {(*parameter.shape,)} for {name!r}; got {(*mask.shape,)}")
+        if mask.is_meta and not parameter.is_meta:
+            raise ValueError(f"masks: expected masks that lie in memory; that of {name!r} is on the meta device")
+        if (other := parameters.setdefault(id(parameter), name)) != name:
+            raise ValueError(f"masks: expected one mask for the tied {other!r} and {name!r}; got two")

@@ -12,10 +12,9 @@ from orthosparse.checks import check_flag, check_loadable, check_model, check_we
 from orthosparse.distributed import reshard, shard_like
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.mappings import Masks
-from orthosparse.masking.attach import attach, check_attachable
+from orthosparse.masking.attach import Owner, attach, check_attachable, check_masks, owners_of, parameters_of
 from orthosparse.masking.compact_state import translate
 from orthosparse.masking.masked_tensor import masked_tensors
-from orthosparse.masking.owners import Owner, check_masks, owners_of, parameters_of
 from orthosparse.masking.rehearsal import load, rehearse
 from orthosparse.parametrized import leaf
 

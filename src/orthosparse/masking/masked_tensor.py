@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from orthosparse.distributed import shard_like
-from orthosparse.masking.module_class import adapt, renewed
-from orthosparse.masking.state_dict import MaskedParameters
+from orthosparse.masking.masked_module import MaskedParameters, adapt, renewed
 from orthosparse.parametrized import TRANSPARENT
 
 

@@ -7,9 +7,9 @@ from torch.nn.utils import prune
 from orthosparse.checks import check_model
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.mappings import Masks
-from orthosparse.masking.attach import attach, bake, masks_of
+from orthosparse.masking.attach import attach, masks_of, owners_of
 from orthosparse.masking.masked_tensor import why_unnameable
-from orthosparse.masking.owners import owners_of
+from orthosparse.masking.replace import bake
 
 
 def import_prune_masks(model: nn.Module) -> Masks:

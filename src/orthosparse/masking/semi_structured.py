@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from orthosparse.checks import check_model
 from orthosparse.layers import unwrapped
-from orthosparse.masking.attach import bake
+from orthosparse.masking.attach import masked_owners_of
 from orthosparse.masking.masked_tensor import masked_tensors
-from orthosparse.masking.owners import masked_owners_of
+from orthosparse.masking.replace import bake
 from orthosparse.structures import TWO_OF_FOUR, structure_of
 
 

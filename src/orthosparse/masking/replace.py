@@ -1,0 +1,121 @@
+"""Masks on a model: exchange them, take them off, and keep them equal on all processes."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from orthosparse.checks import check_mapping, check_model, check_optimizer
+from orthosparse.distributed import Group, broadcast_, is_sharded, move_fsdp_parameter, reshard
+from orthosparse.layers import layer_name, unwrapped
+from orthosparse.masking.attach import check_masks, masked_layers, masked_owners_of
+from orthosparse.masking.exchange import compact_modules, dense_form, uncompact
+from orthosparse.masking.masked_tensor import masked_tensors, remove_mask
+from orthosparse.masking.optimizer_state import move_units, reset_entries
+from orthosparse.modules.compact_module import Compact
+
+
+def replace_masks(
+    model: nn.Module, masks: Mapping[str, Tensor], *, optimizer: torch.optim.Optimizer | None = None
+) -> None:
+    """Exchange masks: weights that leave become zero, weights that enter start at zero.
+
+    Args:
+        masks: as for `attach`; layers that are not named keep theirs.
+        optimizer: forgets what it holds (momentum) of the weights that leave or enter, as if they were new. Otherwise
+            that can still move a weight that has left: nowhere seen in the model or its state dict, but in the
+            parameter itself. LBFGS, which holds nothing weight by weight, forgets nothing.
+
+    Raises:
+        TypeError: a mask that is not a bool tensor; nothing is changed, as below.
+        ValueError: a wrong name or shape, a layer that has no mask, or another number of units for a module that holds
+            only active weights.
+
+    Example:
+        >>> from orthosparse import attach
+        >>> model = nn.Sequential(nn.Linear(2, 2))
+        >>> attach(model, {"0": torch.eye(2, dtype=torch.bool)})
+        >>> replace_masks(model, {"0": ~torch.eye(2, dtype=torch.bool)})
+        >>> int(model[0].weight.count_nonzero())
+        0
+    """
+    model = unwrapped(check_model(model))
+    check_optimizer(optimizer)
+    check_mapping("masks", masks, object)
+    compact = {layer_name(name, "weight"): module for name, module in compact_modules(model).items()}
+    places = {name: _places(name, compact[name], mask) for name, mask in masks.items() if name in compact}
+    masks = {name: mask for name, mask in masks.items() if name not in compact}
+    check_masks(masks, masked_owners_of(model) | {name: [] for name in compact})
+    reshard(model)
+    for name, found in places.items():
+        move_units(compact[name].values, compact[name].move(found), optimizer)
+    layers = masked_layers(model)
+    for name, new in masks.items():
+        holder, parameter = layers[name].holder, layers[name].original
+        new = new.to(holder.mask.device)
+        reset_entries(parameter, new if holder.lost else new & holder.mask, optimizer)
+        holder.mask.copy_(new)
+        holder.lost = False
+
+
+def bake(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> None:
+    """Take the masks off: plain modules again, the same parameters with the zeros in them.
+
+    Modules that hold only active weights become plain ones too, with new parameters.
+
+    Args:
+        optimizer: of a model that has such modules: it goes on with the new parameters, from the same state.
+
+    Raises:
+        ValueError: another parametrization was registered after a mask, or an optimizer whose state does not belong to
+            single weights; the model is unchanged.
+
+    Example:
+        >>> from orthosparse import attach
+        >>> model = nn.Sequential(nn.Linear(2, 2))
+        >>> attach(model, {"0": torch.eye(2, dtype=torch.bool)})
+        >>> bake(model)
+        >>> print(model[0], sorted(model.state_dict()))
+        Linear(in_features=2, out_features=2, bias=True) ['0.bias', '0.weight']
+    """
+    model = unwrapped(check_model(model))
+    owners = masked_owners_of(model)
+    for name in owners:
+        if any(len(dict(masked_tensors(module))[tensor]) > 1 for module, tensor in owners[name]):
+            raise ValueError(f"model: {name!r} has another parametrization after its mask; remove that first")
+    uncompact(model, dense_form, optimizer)
+    reshard(model)
+    for owner in [owner for found in owners.values() for owner in found]:
+        move_fsdp_parameter(model, (remove_mask(*owner).home, owner[1]), owner)
+
+
+def synchronize(model: nn.Module, group: Group = None) -> None:
+    """Give every process the masks and parameters of the group's first one; all of them must call.
+
+    Does nothing without an initialised process group. A sharded parameter exists once: its parts stay, and become
+    zero off the mask.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    model = unwrapped(model)
+    reshard(model)
+    masked = masked_layers(model).values()
+    broadcast_((tensor.holder.mask for tensor in masked), group)
+    broadcast_((parameter for parameter in model.parameters() if not is_sharded(parameter)), group)
+    for tensor in masked:
+        tensor.zero_off_mask()
+
+
+def _places(name: str, module: Compact, mask: Tensor) -> Tensor:
+    """The places of the units in a new mask of a module that holds only active weights."""
+    if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
+        raise TypeError(f"masks: expected a bool tensor for {name!r}; got {getattr(mask, 'dtype', type(mask))}")
+    if tuple(mask.shape) != module.weight_shape:
+        raise ValueError(f"masks: expected shape {module.weight_shape} for {name!r}; got {(*mask.shape,)}")
+    if is_sharded(module.values):
+        raise ValueError(f"model: expected values that are not sharded; those of {name!r} are, and cannot move")
+    try:
+        return module.places_in(mask.to(module.columns.device))
+    except ValueError as error:
+        raise ValueError(f"masks: {name!r}: {error}") from None
