@@ -30,7 +30,7 @@ from orthosparse.lab.training.assembly import started
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.stacked.assembly import stack_of
 from orthosparse.lab.training.starts import Start, start_of
-from orthosparse.lab.training.stepper import Stepper
+from orthosparse.lab.training.step import Stepper
 
 PARTS = ("start", "mlp", "cnn", "depth", "residual", "vgg")
 WHOLE = ("resnet32", "vgg16c")  # models of one size

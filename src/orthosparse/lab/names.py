@@ -31,7 +31,7 @@ TABLES = {
     "floor": ("counts.py", "FLOORS"),
     "format": ("lab/paper/report.py", "FORMATS"),
     "item": ("lab/paper/__init__.py", "ITEMS"),
-    "log": ("lab/training/logs.py", "LOGS"),
+    "log": ("lab/training/callbacks.py", "LOGS"),
     "loss": ("lab/training/recipe.py", "LOSSES"),
     "mode": ("lab/inspection/starts.py", "MODES"),
     "model": ("lab/models/__init__.py", "MODELS"),

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from orthosparse.lab.training import fit, saving
-from orthosparse.lab.training.checkpoint import load
+from orthosparse.lab.training.checkpoint import flatten, load
 from orthosparse.lab.training.saving import Saving, check_same, restore, tree_of
-from orthosparse.lab.training.stepper import Stepper
-from orthosparse.lab.training.trees import flatten
+from orthosparse.lab.training.step import Stepper
 
 
 def _saved(tmp_path):

@@ -18,7 +18,7 @@ from orthosparse.lab.provenance import provenance
 from orthosparse.lab.seeds import fenced
 from orthosparse.lab.training import Run, State, assemble, launch, recipe_for
 from orthosparse.lab.training.devices import arithmetic
-from orthosparse.lab.training.stepper import Stepper
+from orthosparse.lab.training.step import Stepper
 
 _log = logging.getLogger(__name__)
 MODELS = ("resnet32", "resnet110")

@@ -8,11 +8,11 @@ from typing import Any
 
 _HOMES = {
     "DYNAMICS": "run",
-    "LOGS": "logs",
+    "LOGS": "callbacks",
     "RECIPES": "recipe",
     "Callback": "callbacks",
     "NonFiniteError": "state",
-    "Progress": "progress",
+    "Progress": "callbacks",
     "Recipe": "recipe",
     "Run": "run",
     "State": "state",

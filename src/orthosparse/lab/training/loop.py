@@ -1,4 +1,4 @@
-"""The training loop, for one network or for many."""
+"""The training loop, for one network or for many, and how good they are on data that they are not trained on."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -6,13 +6,13 @@ from time import perf_counter
 
 import torch
 
+from orthosparse.lab.data import Loader
 from orthosparse.lab.seeds import fenced
 from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.devices import arithmetic, threads_for
-from orthosparse.lab.training.evaluate import evaluate
 from orthosparse.lab.training.nonfinite import find_errors
 from orthosparse.lab.training.state import State
-from orthosparse.lab.training.stepper import Stepper
+from orthosparse.lab.training.step import Stepper, cross_entropy, hits
 
 
 def fit(
@@ -60,7 +60,8 @@ def _epoch(state: State, stepper: Stepper, callbacks: Sequence[Callback]) -> Non
         clock = perf_counter()
     metrics = _metrics(state, rate) if state.is_alive() else []
     state.seconds += perf_counter() - clock
-    find_errors(state)
+    if not bool(state.records.alive.all()):
+        find_errors(state)
     for place, own in enumerate(metrics):
         if place not in state.errors:
             state.histories[place].append({**own, "seconds": state.seconds})
@@ -92,3 +93,18 @@ def _summaries(state: State) -> list[dict[str, float]]:
         strict=True,
     )
     return [{"loss": loss, "accuracy": accuracy, "gradient_norm": norm} for loss, accuracy, norm in figures]
+
+
+@torch.no_grad()
+def evaluate(state: State, loader: Loader) -> list[dict[str, float]]:
+    """Return the mean cross-entropy and the accuracy of each network over a split, all ranks together."""
+    networks = state.networks
+    networks.train(False)
+    total = torch.zeros(2, networks.count, dtype=torch.float64, device=state.fabric.device)
+    for images, labels in loader.epoch(0):
+        logits, target = networks(images), labels.expand(networks.count, -1)
+        losses = cross_entropy(logits.to(networks.dtype), target)
+        total += torch.stack([losses.double(), hits(logits, target).double()])
+    networks.train()
+    figures = (state.summed(total) / len(loader.split)).T.tolist()
+    return [{"loss": loss, "accuracy": accuracy} for loss, accuracy in figures]

@@ -9,13 +9,10 @@ import torch
 
 from orthosparse.lab.files import locked
 from orthosparse.lab.training.assembly import assemble
-from orthosparse.lab.training.callbacks import Callback
+from orthosparse.lab.training.callbacks import LOGS, Callback, Report, Reports
 from orthosparse.lab.training.checkpoint import has_checkpoint
 from orthosparse.lab.training.devices import arithmetic, launch
-from orthosparse.lab.training.evaluate import evaluate
-from orthosparse.lab.training.logs import LOGS
-from orthosparse.lab.training.loop import fit
-from orthosparse.lab.training.progress import Report, Reports
+from orthosparse.lab.training.loop import evaluate, fit
 from orthosparse.lab.training.run import Run, check_stackable
 from orthosparse.lab.training.saving import Parts, Saving, check_pace, last_checkpoint, restore
 from orthosparse.lab.training.single import Single

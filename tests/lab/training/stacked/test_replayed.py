@@ -7,7 +7,7 @@ import torch
 
 from lab.training.recorded import Recorded
 from orthosparse.lab.training import loop, train_many
-from orthosparse.lab.training.stepper import Stepper
+from orthosparse.lab.training.step import Stepper
 
 
 def replaying(graphs):

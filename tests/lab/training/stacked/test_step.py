@@ -5,7 +5,7 @@ from orthosparse.lab.data import load
 from orthosparse.lab.training import launch
 from orthosparse.lab.training.stacked.assembly import stack_of
 from orthosparse.lab.training.starts import start_of
-from orthosparse.lab.training.stepper import Stepper
+from orthosparse.lab.training.step import Stepper
 
 CPU = torch.device("cpu")
 

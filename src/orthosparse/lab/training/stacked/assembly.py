@@ -17,7 +17,7 @@ from orthosparse.lab.models import build
 from orthosparse.lab.models.stages import Pool, as_rows, stages_of
 from orthosparse.lab.seeds import generators
 from orthosparse.lab.training.assembly import evaluated, shuffled
-from orthosparse.lab.training.progress import Report
+from orthosparse.lab.training.callbacks import Report
 from orthosparse.lab.training.run import Run
 from orthosparse.lab.training.stacked.chain import Chain, Link, NormedLayer, Pooling
 from orthosparse.lab.training.stacked.fused import run_of

@@ -18,7 +18,7 @@ from orthosparse.lab.training.stacked.operations import sgd_step
 from orthosparse.lab.training.stacked.slab import Leaf, Slab
 from orthosparse.lab.training.starts import Start
 from orthosparse.lab.training.state import State
-from orthosparse.lab.training.stepper import Stepper
+from orthosparse.lab.training.step import Stepper
 from orthosparse.parametrized import plain_name
 
 

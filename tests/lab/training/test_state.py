@@ -1,6 +1,6 @@
 import torch
 
-from orthosparse.lab.training.records import Records
+from orthosparse.lab.training.state import Records
 
 CPU = torch.device("cpu")
 

@@ -4,8 +4,7 @@ from orthosparse import DISTRIBUTIONS
 from orthosparse.lab.data import load
 from orthosparse.lab.models import build
 from orthosparse.lab.seeds import generators
-from orthosparse.lab.training.assembly import shuffled
-from orthosparse.lab.training.scoring import scored_on
+from orthosparse.lab.training.assembly import scored_on, shuffled
 
 CPU = torch.device("cpu")
 
