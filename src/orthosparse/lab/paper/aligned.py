@@ -27,6 +27,7 @@ _STARTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "core.5": ("EOI, aligned, core 0.5", "eoi", {**_ALIGNED, "core": 0.5}),
     "core.2": ("EOI, aligned, core 0.2", "eoi", {**_ALIGNED, "core": 0.2}),
     "scaled": ("Scaled", "scaled", {}),
+    "spread": ("EOI, many taps", "eoi", {"tap": "spread"}),
     "live": ("EOI, live channels", "eoi", {**_ALIGNED, "align": "live"}),
     "live.2": ("EOI, live channels, core 0.2", "eoi", {**_ALIGNED, "align": "live", "core": 0.2}),
 }
@@ -43,6 +44,7 @@ _GAINS = {
     "ai": (1.0,),
     "eoi": (0.3, 1.0),
     "random": (1.0,),
+    "spread": (1.0,),
     "aligned": (0.3, 1.0),
     "core.5": (1.0,),
     "live": (1.0,),
