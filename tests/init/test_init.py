@@ -587,7 +587,7 @@ BOTH_SPARSE = [
     ({"density": "0.1"}, TypeError, "density: .*got '0.1'"),
     ({}, TypeError, "density, count: expected exactly one of them; got density=None, count=None"),
     ({"density": 0.5, "count": 9}, TypeError, "density, count: .*got density=0.5, count=9"),
-    ({"count": 9.0}, TypeError, r"count: expected an integer in .*got 9.0 \(float\)"),
+    ({"count": 9.0}, TypeError, r"count: expected an integer; got 9.0 \(float\)"),
     ({"count": True}, TypeError, "count: .*got True"),
     ({"count": -1}, ValueError, "count: .*got -1"),
     ({"count": 49}, ValueError, r"count: expected an integer in \[0, 48\]; got 49"),

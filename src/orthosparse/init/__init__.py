@@ -15,7 +15,8 @@ as many outputs as inputs or more, and its adjoint does where it has fewer.
 """
 
 from orthosparse.init.dense import conv_orthogonal_, delta_orthogonal_, orthogonal_
-from orthosparse.init.sparse import sparse_delta_orthogonal_, sparse_orthogonal_
+from orthosparse.init.sparse import sparse_orthogonal_
+from orthosparse.init.sparse_delta import sparse_delta_orthogonal_
 
 __all__ = [
     "conv_orthogonal_",

@@ -1,22 +1,31 @@
-"""Sparse orthogonal starts of one weight, and the mask they live on: a matrix, a delta kernel."""
+"""Sparse orthogonal matrices, and the masks they live on: of single entries, of blocks, two of any four."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 
-from orthosparse.checks import KERNEL, MATRIX, check_fillable, describe
-from orthosparse.choices import StartName, StopName, StructureName, TapName, TensorFloorName
+from orthosparse.checks import MATRIX, check_density, check_fillable
+from orthosparse.choices import StartName, StopName, StructureName, TensorFloorName
+from orthosparse.counts import count_of
 from orthosparse.distributed import write_
-from orthosparse.givens import Law, can_hold, sample, sample_batch
-from orthosparse.init import alignment, counts, delta
-from orthosparse.init.structured import block_matrix, half_matrix
+from orthosparse.floors import requested, resolve
+from orthosparse.givens import Law, can_hold, sample, sample_blocks
+from orthosparse.haar import haar
+from orthosparse.init import alignment
+from orthosparse.init.alignment import check_align, permute
 from orthosparse.masks import resize_towards
-from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.strides import phases_of
-from orthosparse.structures import ENTRIES, TWO_OF_FOUR, check_structure
+from orthosparse.structures import (
+    ENTRIES,
+    TWO_OF_FOUR,
+    block_of,
+    check_structure,
+    fitting,
+    means_of,
+    tiled,
+    two_of_four,
+)
 
 
 def sparse_orthogonal_(
@@ -68,7 +77,7 @@ def sparse_orthogonal_(
     """
     scale = check_fillable(weight, MATRIX, gain)
     shape, dtype = (weight.shape[0], weight.shape[1]), weight.dtype if scale == 1 else torch.float64
-    _check_align(align, weight)
+    check_align(align, weight)
     asked: dict[str, Any] = {"density": density, "count": count, "floor": floor, "align": align, "core": core}
     check_rotations(check_structure(structure), stop=stop, angle=angle, start=start, align=align, core=core)
     if structure == ENTRIES:
@@ -77,9 +86,11 @@ def sparse_orthogonal_(
         draws["out"] = weight.detach() if scale == 1 and can_hold(weight) else None
         values, mask = _entry_matrix(shape, **asked, **draws)
     elif structure == TWO_OF_FOUR:
-        values, mask = half_matrix(shape, density=density, count=count, generator=generator, dtype=dtype)
+        values, mask = _half_matrix(shape, density=density, count=count, generator=generator, dtype=dtype)
     else:
-        values, mask = block_matrix(shape, structure, stop=stop, start=start, generator=generator, dtype=dtype, **asked)
+        values, mask = _block_matrix(
+            shape, structure, stop=stop, start=start, generator=generator, dtype=dtype, **asked
+        )
     if values.data_ptr() != weight.data_ptr():
         write_(weight, values if scale == 1 else values.mul_(scale))
     active: torch.Tensor = mask.to(weight.device)
@@ -97,104 +108,6 @@ def check_rotations(structure: str, *, stop: str, angle: float | None, start: st
         raise ValueError(f"angle: expected None, as rotations of blocks have no angle; got {angle!r}")
 
 
-def sparse_delta_orthogonal_(
-    weight: torch.Tensor,
-    density: float | None = None,
-    *,
-    count: int | None = None,
-    groups: int = 1,
-    center_density: float | None = None,
-    gain: float = 1.0,
-    tap: TapName | str | None = None,
-    transposed: bool = False,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    generator: torch.Generator | None = None,
-    stop: StopName | str = "exact",
-    angle: float | None = None,
-    start: StartName | str = "identity",
-    align: torch.Tensor | None = None,
-    core: float | None = None,
-    floor: TensorFloorName | str = "error",
-    threads: int = 1,
-) -> torch.Tensor:
-    """Fill a convolution weight with a sparse orthogonal matrix per group at one tap, and return its mask.
-
-    The entries that the mask still lacks are chosen uniformly among all others, those at the tap included (with
-    `align`: first among those of that mask), and start at zero. Depthwise, each channel has one tap of 1 or -1 by a
-    fair coin.
-
-    Args:
-        gain: multiplies the matrix.
-        transposed: the weight is that of a transposed convolution, stored as (in, out, ...).
-        groups: those of the convolution.
-        count: the number of active entries, instead of `density`.
-        center_density: density of the matrices, by default min(d k, sqrt(d)), d being the weight's density and k the
-            number of taps; clipped to what `density` and the floor allow. The paper's 1000-layer network has
-            ``center_density=density``; its other networks have the default.
-        tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own;
-            "mask" shifts it to the tap that it uses most in the mask of `align`, and is the default beside `align`.
-        stride: of the convolution; beside it, `padding` and `dilation` say which pixels a tap meets. The matrix is then
-            first x (second * stride * stride), on a window of taps such that the windows tile the picture. With
-            "center" the window begins at the tap of index `padding`, and the other taps shift columns by whole strides.
-            A kernel smaller than its stride never reads some pixels, and its matrix has no columns for them.
-        core: the share of the active entries that are the matrices, instead of `center_density`.
-        floor: as in `sparse_orthogonal_`, like `stop`, `angle`, `start`, `align` and `threads`; a group's is
-            min(out, in) / groups, with a stride min(first, second * stride * stride).
-        generator: gives one seed; None: one from the operating system.
-
-    Example:
-        >>> weight = torch.empty(8, 8, 3, 3)
-        >>> mask = sparse_delta_orthogonal_(weight, density=0.1, generator=torch.Generator().manual_seed(0))
-        >>> int(mask.sum()), int((weight != 0).sum())  # round(0.1 * 576), round(sqrt(58 / 576) * 64)
-        (58, 20)
-    """
-    scale = check_fillable(weight, KERNEL, gain)
-    _check_align(align, weight)
-    groups, first, second, *sides = group_views(weight, groups).shape
-    phases = phases_of(sides, stride, padding, dilation)
-    columns = second * len(phases)
-    least, room, size = groups * min(first, columns), groups * first * columns, weight.numel()
-    total = counts.resolve(density, count, least, size, floor=floor)
-    inside = counts.inside(total, least, room, size, center_density=center_density, core=core)
-    goal = None if align is None else alignment.goal_of(align, total)
-    goals = None if goal is None else goal.view(groups, first, second, -1)
-    seed = draw_seed(generator)
-    positions = delta.taps(
-        (groups, first, second, *sides),
-        phases,
-        tap=("center" if goal is None else "mask") if tap is None else tap,
-        transposed=transposed,
-        generator=derive(seed, "taps"),
-        goal=goals,
-    )
-    at_taps = None if goals is None else delta.extract(goals, positions)
-    law = Law(stop=stop, angle=angle, start=start)
-    dtype = weight.dtype if scale == 1 else torch.float64
-    values, active = _sparse_matrices(
-        (groups, first, columns), inside, at_taps, seed=seed, dtype=dtype, threads=threads, **law
-    )
-    if total < least:
-        active = resize_towards(active, total, at_taps, generator=derive(seed, "kept"))
-        values = values * active
-    mask = delta.embed(active, positions, sides).view(weight.shape)
-    # max: the paper's stopping rules may overshoot.
-    mask = resize_towards(mask, max(total, int(active.sum())), goal, generator=derive(seed, "unfrozen"))
-    values = values if scale == 1 else (values * scale).to(weight.dtype)
-    write_(weight, delta.embed(values, positions, sides).reshape(weight.shape))
-    return mask.to(weight.device)
-
-
-def _check_align(align: torch.Tensor | None, weight: torch.Tensor) -> None:
-    if align is None:
-        return
-    if not isinstance(align, torch.Tensor) or align.is_complex():
-        raise TypeError(f"align: expected a bool mask, or scores; got {describe(align)}")
-    if align.shape != weight.shape:
-        raise ValueError(f"align: expected the weight's shape {tuple(weight.shape)}; got {tuple(align.shape)}")
-
-
 def _entry_matrix(
     shape: tuple[int, int],
     *,
@@ -210,8 +123,8 @@ def _entry_matrix(
     `draws` are keywords of `givens.sample`; the matrix may be its `out`.
     """
     least, size = min(shape), math.prod(shape)
-    total = counts.resolve(density, count, least, size, floor=floor)
-    inside = counts.core_of(total, least, size, core)
+    total = resolve(density, count, least, size, floor=floor)
+    inside = core_of(total, least, size, core)
     goal = None if align is None else alignment.goal_of(align, total)
     values, mask = sample(shape, inside, **draws)
     if goal is not None:
@@ -224,34 +137,88 @@ def _entry_matrix(
     return values, mask
 
 
-def _sparse_matrices(
-    shape: tuple[int, int, int],
-    count: int,
-    goals: torch.Tensor | None,
+def core_of(total: int, least: int, room: int, core: float | None) -> int:
+    """Return the share `core` of `total` entries (None: all), clipped to what orthogonality needs and to `room`."""
+    share = total if core is None else count_of(check_density(core, "core"), total)
+    return max(least, min(share, room))
+
+
+def _half_matrix(
+    shape: tuple[int, int],
     *,
-    seed: int,
+    density: float | None,
+    count: int | None,
+    generator: torch.Generator | None,
     dtype: torch.dtype,
-    threads: int,
-    **law: Unpack[Law],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a sparse orthogonal matrix for each group, `count` active entries in all, and their masks."""
-    groups, *sides = shape
-    draws: dict[str, Any] = {"generator": derive(seed, "rotations"), "dtype": dtype, "threads": threads, **law}
-    if sides == [1, 1]:
-        # A rotation needs two columns: of a random orthogonal 1 x 1 matrix only the sign is left.
-        values, active = sample_batch(1, (1, 1), 1, **draws)
-        signs = 2 * torch.randint(2, (groups, 1, 1), generator=derive(seed, "signs"), device="cpu") - 1
-        return values * signs, active.expand(groups, 1, 1)
-    if goals is None:
-        return sample_batch(groups, (sides[0], sides[1]), _shared(count, groups, derive(seed, "shares")), **draws)
-    shares = counts.share_out(count, goals.sum((1, 2)).tolist(), min(sides), math.prod(sides))
-    values, active = sample_batch(groups, (sides[0], sides[1]), shares, **draws)
-    aligned = [alignment.align(*each) for each in zip(values, active, goals, strict=True)]
-    return torch.stack([each[0] for each in aligned]), torch.stack([each[1] for each in aligned])
+    """Return an orthogonal matrix with two of any aligned four entries along rows and columns, and its mask.
+
+    Two of every four rows and of every four columns are chosen; a Haar-random orthogonal matrix lies on those, another
+    one on the others.
+
+    Raises:
+        ValueError: four does not divide both sides, or another density than 0.5.
+    """
+    if fitting(TWO_OF_FOUR, shape) != TWO_OF_FOUR:
+        raise ValueError(f"structure: '2:4' expects sides that four divides; got {shape[0]} x {shape[1]}")
+    size = shape[0] * shape[1]
+    if 2 * requested(density, count, size) != size:
+        came = f"count: got {count}" if density is None else f"density: got {density!r}"
+        raise ValueError(f"{came}; expected {size // 2} entries, a density of 0.5, with structure '2:4'")
+    seed = draw_seed(generator)
+    rows, cols = two_of_four(shape, derive(seed, "fours"))
+    values = torch.zeros(shape, dtype=torch.float64, device="cpu")
+    halves = haar(2, shape[0] // 2, shape[1] // 2, generator=derive(seed, "halves"))
+    for half, chosen in zip(halves, (True, False), strict=True):
+        row, col = ((side == chosen).nonzero().squeeze(1) for side in (rows, cols))
+        values[row.unsqueeze(1), col] = half
+    return values.to(dtype), rows[:, None] == cols
 
 
-def _shared(count: int, groups: int, generator: torch.Generator) -> list[int]:
-    """Split `count` evenly; random groups get one more where it does not divide."""
-    share, more = divmod(count, groups)
-    richer = set(torch.randperm(groups, generator=generator, device="cpu")[:more].tolist())
-    return [share + (group in richer) for group in range(groups)]
+def _block_matrix(
+    shape: tuple[int, int],
+    structure: str,
+    *,
+    density: float | None,
+    count: int | None,
+    stop: str,
+    start: str,
+    floor: str,
+    align: torch.Tensor | None,
+    core: float | None,
+    generator: torch.Generator | None,
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return an orthogonal matrix of whole blocks and its mask; a partial isometry where too few blocks are asked for.
+
+    The mask or scores of `align` are those of blocks by their means; `core` is a share of the blocks.
+
+    Raises:
+        ValueError: the blocks do not divide the sides, or are too few for orthogonality and that is to be refused.
+    """
+    block, fits = block_of(structure), fitting(structure, shape)
+    if fits != structure:
+        instead = f"expected {fits!r}, the largest that does" if fits != ENTRIES else "expected 'entries'"
+        raise ValueError(f"structure: {structure!r} does not divide {shape[0]} x {shape[1]}; {instead}")
+    least = min(shape) * block
+    total = resolve(density, count, least, shape[0] * shape[1], floor=floor, block=block)
+    number, fewest = total // block**2, least // block**2
+    inside = core_of(number, fewest, shape[0] * shape[1] // block**2, core)
+    goal = None if align is None else alignment.goal_of(means_of(align.double().cpu(), block), number)
+    values, grid = sample_blocks(shape, inside, block, stop=stop, start=start, generator=generator, dtype=dtype)
+    if goal is not None:
+        rows, cols = alignment.aligned_order(grid, goal)
+        grid, values = (
+            permute(grid, rows, cols),
+            permute(values, _within(rows, block), _within(cols, block)),
+        )
+    if number != inside:
+        wanted = number if number < fewest else max(number, int(grid.sum()))
+        grid = resize_towards(grid, wanted, goal, generator=derive(draw_seed(generator), "kept"))
+    mask = tiled(grid, block, shape)
+    return values * mask if number < fewest else values, mask
+
+
+def _within(order: torch.Tensor, block: int) -> torch.Tensor:
+    """Return the order of the rows (columns) in blocks of that order."""
+    return (block * order.unsqueeze(1) + torch.arange(block, device=order.device)).flatten()

@@ -12,7 +12,7 @@ import torch
 from orthosparse.distributed import write_
 from orthosparse.givens import Law, sample
 from orthosparse.haar import one_thread
-from orthosparse.init import counts
+from orthosparse.init.sparse import core_of
 from orthosparse.masks import resize_towards
 from orthosparse.randomness import derive, draw_seed
 
@@ -46,7 +46,7 @@ def sparse_spread_orthogonal_(
         (230, True)
     """
     seed, (first, second) = draw_seed(generator), weight.shape[:2]
-    most = counts.core_of(count, min(first, second), weight.numel(), core)
+    most = core_of(count, min(first, second), weight.numel(), core)
     kernel, active = _largest(first, second, weight[0, 0].numel(), most, seed, threads, law)
     write_(weight, (gain * kernel).reshape(weight.shape))
     mask = resize_towards(active.view(weight.shape), count, None, generator=derive(seed, "unfrozen"))
