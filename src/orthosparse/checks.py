@@ -159,6 +159,16 @@ def check_fillable(weight: torch.Tensor, sides: Collection[int], gain: float) ->
     return check_gain(gain, torch.finfo(weight.dtype).max)
 
 
+def check_align(align: torch.Tensor | None, weight: torch.Tensor) -> None:
+    """Raise unless `align` is None, or a mask or scores of the weight's shape."""
+    if align is None:
+        return
+    if not isinstance(align, torch.Tensor) or align.is_complex():
+        raise TypeError(f"align: expected a bool mask, or scores; got {describe(align)}")
+    if align.shape != weight.shape:
+        raise ValueError(f"align: expected the weight's shape {tuple(weight.shape)}; got {tuple(align.shape)}")
+
+
 def check_parameter(name: str, parameter: nn.Parameter) -> None:
     """Raise unless a layer's parameter holds real numbers that a scheme can write.
 

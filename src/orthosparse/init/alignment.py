@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from orthosparse.checks import describe
 from orthosparse.masks import top_k
 
 Bits = npt.NDArray[np.bool_]
@@ -22,16 +21,6 @@ ROUNDS = 2  # of columns and rows; a third one gains less than 0.01
 # Entries up to which there are all rounds, and one of them; larger matrices are sorted by degree alone.
 # `benchmarks/aligned.py` prints what each costs and gains.
 ALL_ROUNDS, ONE_ROUND = 2**20, 2**24
-
-
-def check_align(align: torch.Tensor | None, weight: torch.Tensor) -> None:
-    """Raise unless `align` is None, or a mask or scores of the weight's shape."""
-    if align is None:
-        return
-    if not isinstance(align, torch.Tensor) or align.is_complex():
-        raise TypeError(f"align: expected a bool mask, or scores; got {describe(align)}")
-    if align.shape != weight.shape:
-        raise ValueError(f"align: expected the weight's shape {tuple(weight.shape)}; got {tuple(align.shape)}")
 
 
 def goal_of(align: torch.Tensor, count: int) -> torch.Tensor:

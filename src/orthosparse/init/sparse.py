@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from orthosparse.checks import MATRIX, check_density, check_fillable
+from orthosparse.checks import MATRIX, check_align, check_density, check_fillable
 from orthosparse.choices import StartName, StopName, StructureName, TensorFloorName
 from orthosparse.counts import count_of
 from orthosparse.distributed import write_
@@ -13,7 +13,7 @@ from orthosparse.floors import requested, resolve
 from orthosparse.givens import Law, can_hold, sample, sample_blocks
 from orthosparse.haar import haar
 from orthosparse.init import alignment
-from orthosparse.init.alignment import check_align, permute
+from orthosparse.init.alignment import permute
 from orthosparse.masks import resize_towards
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.structures import (

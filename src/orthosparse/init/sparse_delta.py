@@ -6,14 +6,13 @@ from typing import Any, Unpack
 
 import torch
 
-from orthosparse.checks import KERNEL, check_density, check_fillable
+from orthosparse.checks import KERNEL, check_align, check_density, check_fillable
 from orthosparse.choices import StartName, StopName, TapName, TensorFloorName
 from orthosparse.counts import apportion, count_of, raise_to_floors
 from orthosparse.distributed import write_
 from orthosparse.floors import resolve
 from orthosparse.givens import Law, sample_batch
 from orthosparse.init import alignment, delta
-from orthosparse.init.alignment import check_align
 from orthosparse.init.sparse import core_of
 from orthosparse.masks import resize_towards
 from orthosparse.orthogonality import group_views
