@@ -11,6 +11,7 @@ FLOORS = {
     "threads": -2,
     "mappings": -2,  # type aliases and words, for every floor
     "choices": -2,
+    "lazy": -2,
     "registry": -2,
     "selection": -1,
     "files": -1,
@@ -184,6 +185,7 @@ def test_the_lab_uses_public_names(path):
         "files",
         "init",
         "isometry",
+        "lazy",
         "givens",
         "masking",
         "masking.deferred",

@@ -22,8 +22,8 @@ A member of one's own begins with `budget_of` and ends with `random_masks` or `t
 from collections.abc import Callable
 
 from orthosparse.distributions._masks import budget_of, random_masks, top_scored
+from orthosparse.lazy import LazyTable
 from orthosparse.mappings import Masks
-from orthosparse.registry import LazyTable
 
 __all__ = ["DISTRIBUTIONS", "budget_of", "random_masks", "top_scored"]
 

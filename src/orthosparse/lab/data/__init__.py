@@ -16,7 +16,8 @@ from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisa
 from orthosparse.lab.data.from_file import from_file
 from orthosparse.lab.data.loader import Loader
 from orthosparse.lab.names import is_function
-from orthosparse.registry import LazyTable, lookup
+from orthosparse.lazy import LazyTable
+from orthosparse.registry import lookup
 
 __all__ = [
     "DATA",

@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 from orthosparse.lab.experiments._experiment import Experiment, Progress
-from orthosparse.registry import LazyTable, lookup
+from orthosparse.lazy import LazyTable
+from orthosparse.registry import lookup
 
 __all__ = ["KINDS", "Experiment", "Progress", "experiment_of"]
 

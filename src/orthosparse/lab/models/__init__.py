@@ -16,8 +16,8 @@ from orthosparse.lab.models.dense import DENSE_INITS, dense_init
 from orthosparse.lab.models.from_file import from_file
 from orthosparse.lab.names import is_function
 from orthosparse.lab.seeds import fenced
+from orthosparse.lazy import LazyTable
 from orthosparse.randomness import draw_seed
-from orthosparse.registry import LazyTable
 
 __all__ = ["ACTIVATIONS", "DENSE_INITS", "MODELS", "build", "check_fits", "dense_init"]
 

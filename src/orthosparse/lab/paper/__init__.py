@@ -8,7 +8,7 @@ An item has ``TITLE``, ``SEEDS`` (the paper's, or fewer where nothing is average
 
 from types import ModuleType
 
-from orthosparse.registry import LazyTable
+from orthosparse.lazy import LazyTable
 
 __all__ = ["ITEMS"]
 

@@ -16,7 +16,7 @@ task ends that task alone.
 from collections.abc import Callable
 from typing import Any
 
-from orthosparse.registry import LazyTable
+from orthosparse.lazy import LazyTable
 
 __all__ = ["ENGINES"]
 
