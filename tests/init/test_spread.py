@@ -53,6 +53,14 @@ def test_the_seed_says_everything_and_threads_nothing():
     assert not torch.equal(kernels[0][1], kernels[2][1])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_every_dtype_rounds_the_same_kernel(dtype):
+    exact, rounded = torch.empty(12, 10, 3, 3).double(), torch.empty(12, 10, 3, 3, dtype=dtype)
+    masks = [sparse_spread_orthogonal_(weight, count=200, generator=seeded()) for weight in (exact, rounded)]
+    assert torch.equal(*masks)
+    assert torch.equal(exact.to(dtype), rounded)
+
+
 @pytest.mark.parametrize("shape", [(6, 6, 5), (6, 4, 1, 3), (4, 6, 2, 2, 2)])
 def test_kernels_have_any_number_of_sides(shape):
     weight = torch.empty(shape).double()

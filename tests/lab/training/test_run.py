@@ -105,6 +105,12 @@ def test_what_a_description_names_stands():
             3,
             "b32b36a0f848a68d",
         ),
+        (  # scores that alignment could follow, and layers below their floors
+            '{"data":"cifar10","dense_init":"default","density":0.05,"distribution":"magnitude","kind":"training",'
+            '"model":"resnet32"}',
+            1,
+            "46dd932f14e92aa5",
+        ),
     ],
 )
 def test_a_committed_key_means_the_same_start_for_ever(key, seed, expected):
