@@ -20,7 +20,7 @@ from orthosparse.registry import lookup
 
 # Where the names of an option stand: a file of the package, and a table or tuple that is written out in it.
 TABLES = {
-    "activation": ("lab/models/_activations.py", "ACTIVATIONS"),
+    "activation": ("lab/models/_parts.py", "ACTIVATIONS"),
     "check": ("lab/bench/sampler.py", "CHECKS"),
     "compact_check": ("lab/bench/compact.py", "CHECKS"),
     "data": ("lab/data/__init__.py", "DATA"),
@@ -76,15 +76,6 @@ def check_name(option: str, name: str) -> None:
         path, table = TABLES[option]
         module = f"orthosparse.{path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
         lookup(getattr(import_module(module), table), name, option)
-
-
-def completing(option: str) -> Callable[[], list[str]]:
-    """Return what typer asks for the values of an option; it leaves out those that do not begin as typed."""
-
-    def complete() -> list[str]:
-        return list(names_of(option))
-
-    return complete
 
 
 def is_function(name: str) -> bool:

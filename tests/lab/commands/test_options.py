@@ -1,9 +1,23 @@
+import inspect
+from dataclasses import fields
+from typing import Any
+
 import pytest
 import typer
 
 from orthosparse.lab import cli
-from orthosparse.lab.commands._options import ROOT, check_at_least, listing, matching, named_value, whole_numbers
+from orthosparse.lab.commands._options import (
+    ROOT,
+    check_at_least,
+    given_of,
+    listing,
+    matching,
+    named_value,
+    whole_numbers,
+    with_fields,
+)
 from orthosparse.lab.names import TABLES, names_of
+from orthosparse.lab.training import Recipe, Run
 
 
 @pytest.mark.parametrize(
@@ -63,3 +77,37 @@ def test_every_command_that_takes_a_root_has_the_same_default():
             defaults |= {f"{name} {each.name}": p.default for p in each.params if p.name == "root"}
     assert len(defaults) > 5
     assert {str(default) for name, default in defaults.items() if name != "bench training"} == {str(ROOT)}
+
+
+def _options(**how):
+    @with_fields(**how)
+    def command(density: float = 0.5, seed: int = 1, **given: Any) -> None:
+        """Do nothing."""
+
+    return inspect.signature(command).parameters
+
+
+def test_every_field_is_an_option_with_the_fields_own_help_and_default():
+    options = _options()
+    assert options.keys() == {field.name for part in (Run, Recipe) for field in fields(part)} | {"seed"}
+    for field in fields(Run):
+        if field.name not in ("recipe", "density"):
+            assert options[field.name].annotation.__metadata__[0].help.startswith(field.metadata["help"])
+    assert options["distribution"].default == "erk"
+    assert options["model"].default is inspect.Parameter.empty
+    assert all(options[field.name].default is None for field in fields(Recipe))
+
+
+def test_a_command_may_say_a_field_otherwise_or_leave_it_out():
+    assert _options()["density"].default == 0.5
+    assert "scheme" not in _options(without={"scheme"})
+
+
+def test_lists_become_what_a_training_takes():
+    given = {"options": ["tap=random", "iterations=3"], "exclude": ["fc*"], "model_options": None, "epochs": None}
+    assert given_of(given) == {
+        "options": {"tap": "random", "iterations": 3},
+        "exclude": ("fc*",),
+        "model_options": {},
+        "epochs": None,
+    }

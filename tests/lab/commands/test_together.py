@@ -4,8 +4,7 @@ import pytest
 
 from orthosparse.lab import cli
 from orthosparse.lab.experiments import experiment_of
-from orthosparse.lab.sweep.pairs import Pair
-from orthosparse.lab.sweep.perform import perform_pair
+from orthosparse.lab.sweep.pairs import Pair, perform_pair
 from orthosparse.lab.sweep.store import Store
 
 SMALL = "--data digits --depth 8 --width 16 --density 0.3 --epochs 1 --lr 0.05 --batch 100 --device cpu"

@@ -7,6 +7,7 @@ import pytest
 from lab.paper.rows import chosen, row_of, rows_for
 from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS, deep_networks, frontpage, singular_values
+from orthosparse.lab.sweep.rows import export
 from orthosparse.lab.sweep.store import Store
 
 BASE = Training("resnet32", "cifar10", 0.1, "erk", "base")
@@ -167,7 +168,7 @@ def test_the_program_rewrites_the_pages_and_names_what_it_cannot_read(tmp_path, 
     rows += [row_of(each, curves=curves, test_accuracy=0.5) for each in deep]
     store = Store(tmp_path / "results.sqlite")
     assert all(store.append(row) for row in rows)
-    store.export(tmp_path / "a.jsonl")
+    export(store.rows(), tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").write_text("nonsense\n")
     (tmp_path / "docs" / "evidence").mkdir(parents=True)
     page, everything = tmp_path / "README.md", tmp_path / "docs" / "items.md"

@@ -1,11 +1,14 @@
 import json
+import time
 
 import pytest
 import sweep_toys
 
 from orthosparse.lab.experiments.mask_picture import MaskPicture
-from orthosparse.lab.sweep.budget import Estimates, seconds_of
+from orthosparse.lab.sweep.budget import Estimates, Step, run_for, seconds_of
+from orthosparse.lab.sweep.engines import ENGINES
 from orthosparse.lab.sweep.pairs import Pair
+from orthosparse.lab.sweep.store import Store
 
 
 def test_a_time_is_read_in_hours_minutes_and_seconds():
@@ -88,3 +91,44 @@ def test_a_network_of_another_depth_tells_more_than_other_networks():
     estimates.add(small, 2 * small.cost())
     assert estimates.seconds(deeper) == pytest.approx(2 * deeper.cost())
     assert estimates.seconds(Training("vgg16c", "cifar10")) == pytest.approx(2 * Training("vgg16c", "cifar10").cost())
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results.sqlite")
+
+
+def timed(seconds, steps, store):
+    return run_for(seconds, steps, store, ENGINES["local"], perform=sweep_toys.perform, estimates=Estimates())
+
+
+def test_what_fits_runs_in_order_and_what_does_not_is_begun_and_stopped(store, toys):
+    long = toys.pair("long", seconds=60.0, price=1000.0)
+    steps = [Step([toys.pair("a"), long]), Step([toys.pair("b"), toys.pair("c")])]
+    begin = time.monotonic()
+    summary = timed(2.0, steps, store)
+    assert time.monotonic() - begin < 20
+    assert [name for name, _, _ in toys.starts()] == ["a", "b", "c", "long"]
+    assert ([pair.experiment.name for pair in summary.done], summary.postponed) == (["a", "b", "c"], [long])
+    assert not store.claim(*toys.pair("a").name, sweep_toys_owner())  # it has a row
+    assert store.claim(*long.name, sweep_toys_owner())  # and nobody holds what was stopped
+
+
+def sweep_toys_owner():
+    from orthosparse.lab.sweep.store import Owner
+
+    return Owner("another-machine", 1, "a")
+
+
+def test_with_time_enough_everything_ends_and_a_failure_is_not_tried_twice(store, toys):
+    steps = [Step([toys.pair("a"), toys.pair("bad", error="no luck")]), Step([toys.pair("a"), toys.pair("b")])]
+    summary = timed(60.0, steps, store)
+    assert [name for name, _, _ in toys.starts()] == ["a", "bad", "b"]
+    assert [outcome.error for outcome in summary.failed] == ["ValueError: no luck"]
+    assert (len(summary.done), summary.had, summary.postponed) == (2, 0, [])
+    assert timed(60.0, steps, store).had == 2
+
+
+def test_what_costs_too_much_still_ends_if_it_takes_less_time_than_expected(store, toys):
+    summary = timed(60.0, [Step([toys.pair("a", price=1000.0)])], store)
+    assert len(summary.done) == 1

@@ -15,8 +15,7 @@ from orthosparse.lab.experiments.mask_picture import MaskPicture
 from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.sweep.budget import Budget, Estimates
 from orthosparse.lab.sweep.engines import ENGINES
-from orthosparse.lab.sweep.pairs import Pair, Task
-from orthosparse.lab.sweep.perform import perform
+from orthosparse.lab.sweep.pairs import Pair, Task, perform
 from orthosparse.lab.sweep.runner import run
 from orthosparse.lab.sweep.store import Owner, Store
 
@@ -343,7 +342,7 @@ import sys
 from functools import partial
 import torch
 from orthosparse.lab.sweep.engines import ENGINES
-from orthosparse.lab.sweep.perform import perform
+from orthosparse.lab.sweep.pairs import perform
 from orthosparse.lab.sweep.runner import run
 from orthosparse.lab.sweep.store import Store
 from orthosparse.lab.training import rows as running

@@ -10,8 +10,8 @@ import sys
 import pytest
 from sweep_toys import row_of
 
+from orthosparse.lab.sweep.rows import export, read_text
 from orthosparse.lab.sweep.store import Owner, Store
-from orthosparse.lab.sweep.text import read_text
 
 ELSEWHERE = Owner("another-machine", 1, "a")
 
@@ -161,13 +161,13 @@ def test_exported_rows_merge_into_another_store_exactly_once(store, toys, tmp_pa
     for row in rows_of(toys, 4):
         store.append(row)
     text, other = tmp_path / "out" / "rows.jsonl", Store(tmp_path / "other.sqlite")
-    assert store.export(text) == {text: 4}
+    assert export(store.rows(), text) == {text: 4}
     assert other.merge([text]).added == 4
     again = other.merge([text])
     assert (again.added, again.known, again.differing, again.problems) == (0, 4, [], [])
     assert other.rows() == store.rows()
     before = text.read_bytes()
-    other.export(text)
+    export(other.rows(), text)
     assert text.read_bytes() == before
     assert len(before.splitlines()) == 5
 
@@ -176,7 +176,7 @@ def test_a_merge_keeps_the_rows_of_the_store_and_names_those_that_differ(store, 
     store.append(row_of(toys.pair(), metrics={"value": 1}))
     other = Store(tmp_path / "other.sqlite")
     other.append(row_of(toys.pair(), metrics={"value": 2}))
-    other.export(tmp_path / "rows.jsonl")
+    export(other.rows(), tmp_path / "rows.jsonl")
     merged = store.merge([tmp_path / "rows.jsonl"])
     assert (merged.added, merged.differing) == (0, [(*toys.pair().name, ["metrics.value (1, 2)"])])
     assert store.rows()[0]["metrics"] == {"value": 1}
@@ -187,7 +187,7 @@ def test_a_folder_gets_a_file_for_each_kind(store, toys, tmp_path):
     for row in given:
         store.append(row)
     files = {tmp_path / "other.jsonl": 1, tmp_path / "toy.jsonl": 1}
-    assert store.export(tmp_path) == files
+    assert export(store.rows(), tmp_path) == files
     assert [read_text(file) for file in files] == [([given[1]], []), ([given[0]], [])]
 
 
@@ -208,7 +208,7 @@ def test_a_disk_that_is_full_names_the_store_and_keeps_its_rows(store, toys):
 def text(store, toys, tmp_path):
     for row in rows_of(toys, 5):
         store.append(row)
-    store.export(tmp_path / "rows.jsonl")
+    export(store.rows(), tmp_path / "rows.jsonl")
     return tmp_path / "rows.jsonl"
 
 
@@ -271,7 +271,7 @@ def test_a_file_of_another_version_or_kind_is_reported_and_the_others_are_merged
 def test_files_put_together_are_one_file(text, tmp_path, toys):
     other = Store(tmp_path / "other.sqlite")
     other.append(row_of(toys.pair("b")))
-    other.export(tmp_path / "more.jsonl")
+    export(other.rows(), tmp_path / "more.jsonl")
     text.write_text(text.read_text() + (tmp_path / "more.jsonl").read_text())
     merged = Store(tmp_path / "fresh.sqlite").merge([text])
     assert (merged.added, merged.problems) == (6, [])

@@ -1,14 +1,16 @@
-"""Options that several commands read the same way, and how they print counts and JSON."""
+"""Options that several commands share, those made from the fields of a run among them, and how they print results."""
 
+import inspect
 import json as _json
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import typer
 
-from orthosparse.lab.names import completing, names_of
+from orthosparse.lab.names import names_of
 
 ROOT = Path("data")  # where every command looks for data, and puts it
 
@@ -38,9 +40,12 @@ def choice(option: str, help: str, *names: str) -> Any:  # noqa: A002 - typer's 
         help: what the option is for; the names are added where it does not have them all.
         names: of the option itself, where it is not called like its parameter.
     """
-    return typer.Option(
-        *names, help=listing(option, help), autocompletion=completing(option), callback=matching(option)
-    )
+    return typer.Option(*names, help=listing(option, help), **by_name(option))
+
+
+def by_name(option: str) -> dict[str, Any]:
+    """Return the arguments of typer's for values that are the names of a table, in any case."""
+    return {"autocompletion": lambda: list(names_of(option)), "callback": matching(option)}
 
 
 def listing(option: str, help: str) -> str:  # noqa: A002 - as above
@@ -153,3 +158,68 @@ def command_line(context: typer.Context, *, without: Collection[str] = ()) -> st
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON."""
     typer.echo(_json.dumps(value))
+
+
+Command = Callable[..., None]
+_RECIPE = "The model whose recipe is taken; by default the model's own."
+
+
+# A field's name, type, default and help are written once, where the field is.
+def with_fields(*, without: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Give a command an option for each field of `Run` and of `Recipe`, in the place of its ``**given``.
+
+    The fields of the recipe have no defaults: what is not given is the recipe's. `given_of` reads what was given.
+
+    Args:
+        without: fields that the command does not take.
+    """
+    from orthosparse.lab.training.recipe import Recipe
+    from orthosparse.lab.training.run import Run
+
+    made = [*_options(Run, optional=False), *_options(Recipe, optional=True)]
+
+    def add(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        kept = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each.kind is not each.VAR_KEYWORD]
+        left = {*without, *(each.name for each in kept)}
+        both = [*(each for each in made if each.name not in left), *kept]
+        command.__signature__ = inspect.Signature(both)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in both}
+        return command
+
+    return add
+
+
+def given_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that were given, as `Training` takes them."""
+    from orthosparse.lab.training.run import Run
+
+    lists = {field.name: get_origin(field.type) for field in fields(Run)}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if lists.get(name) is dict:
+            values[name] = dict(named_value(text) for text in value or ())
+        else:
+            values[name] = tuple(value or ()) if lists.get(name) is tuple else value
+    return values
+
+
+def _options(description: Any, *, optional: bool) -> Iterator[inspect.Parameter]:
+    for field in fields(description):
+        kind, default = _option(field, optional=optional)
+        yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _option(field: Field[Any], *, optional: bool) -> tuple[Any, Any]:
+    """Return the type of a field's option, and its default."""
+    if field.name == "recipe":
+        return Annotated[str | None, choice("recipe", _RECIPE)], None
+    about: Any = field.metadata
+    names = [f"--{about['option']}"] if "option" in about else []
+    option = choice(about["names"], about["help"]) if "names" in about else typer.Option(*names, help=about["help"])
+    kind: Any = field.type
+    if get_origin(kind) in (dict, tuple):
+        return Annotated[list[str] | None, option], None
+    if optional:
+        return Annotated[kind | None, option], None
+    return Annotated[kind, option], inspect.Parameter.empty if field.default is MISSING else field.default

@@ -68,7 +68,7 @@ def without_data(pairs: Iterable[Any], root: Path) -> dict[Any, Any]:
 def estimates_of(store: Any, device: str, name: str | None = None) -> Any:
     """Return what the rows of this device, or of the one called `name`, tell of times."""
     from orthosparse.lab.sweep.budget import Estimates
-    from orthosparse.lab.sweep.perform import origin
+    from orthosparse.lab.sweep.pairs import origin
 
     estimates = Estimates()
     estimates.learn(store.rows(), origin(device)["device"] if name is None else name)
@@ -133,7 +133,7 @@ def run_for_minutes(
     minutes: float, queued: Sequence[tuple[list[Any], int | None]], kept: Any, start: Any, *, device: str, **work: Any
 ) -> Any:
     """Run what is expected to finish in so many minutes, begin the next, and stop."""
-    from orthosparse.lab.sweep.timed import Step, run_for
+    from orthosparse.lab.sweep.budget import Step, run_for
 
     steps = [Step(pairs, together) for pairs, together in queued]
     return run_for(60 * minutes, steps, kept, start, estimates=estimates_of(kept, device), **work)

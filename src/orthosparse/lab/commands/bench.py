@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import ROOT, Device, Json, choice, group, listing, matching, print_json
-from orthosparse.lab.names import check_name, completing
+from orthosparse.lab.commands._options import ROOT, Device, Json, by_name, choice, group, listing, print_json
+from orthosparse.lab.names import check_name
 
 _ROWS = "A file for the rows, one JSON object a line."
 _ROOT = f"The folder that holds CIFAR-10; by default {ROOT}, or made-up pictures where it is not there."
@@ -26,8 +26,7 @@ def sampler(
         typer.Argument(
             metavar="CHECK",
             help=listing("check", "What to measure; all by default."),
-            autocompletion=completing("check"),
-            callback=matching("check"),
+            **by_name("check"),
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, a few seconds.")] = False,
@@ -99,8 +98,7 @@ def compact(
             metavar="CHECK",
             help="Any of blocks, break_even, others (on a GPU); entries, entries_forward, entries_break_even, "
             "training_step (on a CPU).",
-            autocompletion=completing("compact_check"),
-            callback=matching("compact_check"),
+            **by_name("compact_check"),
         ),
     ] = None,
     device: Device = "auto",

@@ -6,15 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import ROOT, Json, listing, matching, print_json
-from orthosparse.lab.names import check_name, completing
+from orthosparse.lab.commands._options import ROOT, Json, by_name, listing, print_json
+from orthosparse.lab.names import check_name
 
 RESUMES_WITH = ()
 _NAMES = typer.Argument(
     metavar="NAME",
     help=listing("data", "What to fetch."),
-    autocompletion=completing("data"),
-    callback=matching("data"),
+    **by_name("data"),
 )
 
 

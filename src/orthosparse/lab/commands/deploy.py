@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import Device, Json, check_at_least, choice, counted, matching, print_json
-from orthosparse.lab.names import completing
+from orthosparse.lab.commands._options import Device, Json, by_name, check_at_least, choice, counted, print_json
 
 _CHECKPOINT = "The folder of a training run, a state dict (.pt, .safetensors), or a file of save_compact."
 _MODEL = "A model of the paper (mlp, resnet32, ...), timm:NAME, or path/to/file.py:function; a run knows its own."
@@ -20,9 +19,7 @@ _PAGE = "deployed.html"
 def deploy(
     checkpoint: Annotated[Path, typer.Argument(help=_CHECKPOINT)],
     example: Annotated[str, typer.Option(help=_EXAMPLE)],
-    model: Annotated[
-        str | None, typer.Option(help=_MODEL, autocompletion=completing("model"), callback=matching("model"))
-    ] = None,
+    model: Annotated[str | None, typer.Option(help=_MODEL, **by_name("model"))] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes; by default that of the model.")] = None,
     activation: Annotated[
         str | None, choice("activation", "Activation of a built-in model, instead of its own.")

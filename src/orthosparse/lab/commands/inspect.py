@@ -19,14 +19,13 @@ from orthosparse.lab.commands._options import (
     Root,
     Scheme,
     Seed,
+    by_name,
     check_at_least,
     choice,
     command_line,
-    matching,
     named_value,
     print_json,
 )
-from orthosparse.lab.names import completing
 
 _MODEL = "A model of the paper (mlp, resnet32, ...), timm:NAME, or path/to/file.py:function."
 _INPUT = "Shape of one input: 3x224x224, or tokens:128 for a model of tokens; by default that of the data or the model."
@@ -40,7 +39,7 @@ _ROWS, _REMARKS = 60, 8  # layers and warnings that a terminal shows
 
 def inspect(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help=_MODEL, autocompletion=completing("model"), callback=matching("model"))],
+    model: Annotated[str, typer.Argument(help=_MODEL, **by_name("model"))],
     density: Annotated[float, typer.Option(help="Fraction of active weights.")] = 0.1,
     distribution: Distribution = "erk",
     scheme: Scheme = "eoi",

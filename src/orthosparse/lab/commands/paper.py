@@ -10,10 +10,10 @@ from orthosparse.lab.commands._options import (
     Device,
     Json,
     Root,
+    by_name,
     choice,
     counted,
     group,
-    matching,
     print_json,
     whole_numbers,
 )
@@ -32,7 +32,6 @@ from orthosparse.lab.commands._sweep import (
     run_for_minutes,
     without_data,
 )
-from orthosparse.lab.names import completing
 
 RESUMES_WITH = ()  # what an interrupted command needs beside itself to go on: nothing
 _STORE = Path("runs/paper/results.sqlite")
@@ -132,8 +131,7 @@ def run(
         typer.Argument(
             metavar="ITEM",
             help="Tables or figures to run, see `paper list`; with --minutes they may be left out for `paper queue`.",
-            autocompletion=completing("item"),
-            callback=matching("item"),
+            **by_name("item"),
         ),
     ] = None,
     seeds: Annotated[
@@ -194,7 +192,7 @@ def run(
 
     from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.engines import ENGINES
-    from orthosparse.lab.sweep.perform import perform
+    from orthosparse.lab.sweep.pairs import perform
     from orthosparse.lab.sweep.runner import run as sweep
     from orthosparse.lab.sweep.store import Store
     from orthosparse.registry import lookup
@@ -273,6 +271,7 @@ def merge(
     """
     from dataclasses import asdict
 
+    from orthosparse.lab.sweep.rows import export as write
     from orthosparse.lab.sweep.store import Store
 
     kept = Store(store)
@@ -287,7 +286,7 @@ def merge(
         typer.echo(f"kept the store's own row of {key} seed {seed}; here and there differ: {listed}", err=True)
     for problem in merged.problems:
         typer.echo(problem, err=True)
-    exported = {} if export is None else kept.export(export)
+    exported = {} if export is None else write(kept.rows(), export)
     written = {str(file): count for file, count in exported.items()}
     if json:
         print_json({"files": [str(file) for file in found], **asdict(merged), "exported": written})

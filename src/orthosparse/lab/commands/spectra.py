@@ -38,8 +38,8 @@ def spectra(
     from orthosparse.lab.paper.singular_values import points, save_picture
     from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.engines import ENGINES
-    from orthosparse.lab.sweep.pairs import Pair
-    from orthosparse.lab.sweep.perform import perform
+    from orthosparse.lab.sweep.pairs import Pair, perform
+    from orthosparse.lab.sweep.rows import export
     from orthosparse.lab.sweep.runner import run as sweep
     from orthosparse.lab.sweep.store import Store
     from orthosparse.lab.training.devices import one_thread
@@ -55,7 +55,7 @@ def spectra(
     if summary.failed:
         raise RuntimeError(f"{summary.failed[0].pair}: {summary.failed[0].error}")
     rows = store.rows(keys={experiment.key() for experiment in asked})
-    store.export(out / "singular_values.jsonl")
+    export(store.rows(), out / "singular_values.jsonl")
     pictures = [out / f"singular_values.{ending}" for ending in ("png", "svg")]
     for picture in pictures:
         save_picture(rows, asked, picture)

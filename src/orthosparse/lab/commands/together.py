@@ -8,19 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._fields import given_of, with_fields
 from orthosparse.lab.commands._options import (
     ROOT,
     Device,
     Json,
     Root,
+    by_name,
     choice,
-    matching,
+    given_of,
     named_value,
     print_json,
     whole_numbers,
+    with_fields,
 )
-from orthosparse.lab.names import completing
 
 RESUMES_WITH = ("--resume",)
 STORE = "results.sqlite"
@@ -34,9 +34,7 @@ _OF_STARTS = {"distribution", "scheme", "options", *_MOVES}  # fields of a run t
 
 @with_fields(without=_OF_STARTS)
 def together(
-    model: Annotated[
-        str, typer.Option(help=_MODEL, autocompletion=completing("model"), callback=matching("model"))
-    ] = "mlp1000",
+    model: Annotated[str, typer.Option(help=_MODEL, **by_name("model"))] = "mlp1000",
     data: Annotated[str, choice("data", "A data set.")] = "mnist",
     density: Annotated[float, typer.Option(help="Density of the sparse networks.")] = 0.125,
     start: Annotated[list[str] | None, typer.Option(help=_START, show_default=", ".join(_STARTS))] = None,
@@ -66,8 +64,7 @@ def together(
       orthosparse together --data digits --depth 100 --width 32 --epochs 10 --lr 0.01
     """
 
-    from orthosparse.lab.sweep.pairs import Pair
-    from orthosparse.lab.sweep.perform import perform_stack
+    from orthosparse.lab.sweep.pairs import Pair, perform_stack
     from orthosparse.lab.sweep.store import Store
     from orthosparse.lab.training.devices import device_of
     from orthosparse.lab.training.starts import check_starts

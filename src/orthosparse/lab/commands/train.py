@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._fields import given_of, with_fields
-from orthosparse.lab.commands._options import ROOT, Device, Json, Root, Seed, choice, print_json
+from orthosparse.lab.commands._options import ROOT, Device, Json, Root, Seed, choice, given_of, print_json, with_fields
 
 RESUMES_WITH = ("--resume",)
 STORE = "results.sqlite"
@@ -51,8 +50,7 @@ def train(
       orthosparse train --model net.py:build --data mydata.py:load --recipe resnet32 --epochs 20 --density 0.1
     """
     from orthosparse.lab.experiments.training import Training
-    from orthosparse.lab.sweep.pairs import Pair
-    from orthosparse.lab.sweep.perform import perform_pair
+    from orthosparse.lab.sweep.pairs import Pair, perform_pair
     from orthosparse.lab.sweep.store import Store
     from orthosparse.lab.training import Progress
     from orthosparse.lab.training.devices import is_first_rank, leave

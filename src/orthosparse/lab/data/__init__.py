@@ -11,10 +11,9 @@ from pathlib import Path
 
 import torch
 
-from orthosparse.lab.data._gather import Plan
 from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisation, Split
 from orthosparse.lab.data.from_file import from_file
-from orthosparse.lab.data.loader import Loader
+from orthosparse.lab.data.loader import Loader, Plan
 from orthosparse.lab.names import is_function
 from orthosparse.lazy import LazyTable
 from orthosparse.registry import lookup

@@ -1,6 +1,9 @@
-"""Finding a set's files, and saying how to get them."""
+"""Finding a set's files and the label of each image, and saying how to get them."""
 
+import os
 from pathlib import Path
+
+import torch
 
 
 def advice(name: str, root: Path) -> str:
@@ -24,3 +27,51 @@ def first_existing(name: str, root: Path, candidates: list[Path]) -> Path:
 def corrupt(name: str, root: Path, path: Path, expected: str, got: str) -> ValueError:
     """Return the error for a file that is there but wrong."""
     return ValueError(f"{name}: {path}: expected {expected}; got {got}. The file is damaged: {advice(name, root)}")
+
+
+_SUFFIXES = {".jpeg", ".jpg", ".png"}
+Listing = tuple[list[Path], torch.Tensor]
+
+
+def list_folder(name: str, root: Path, folder: Path, names: list[str]) -> Listing:
+    """List the images of `folder`: those of ``val_annotations.txt`` as released, else those in the classes' folders."""
+    annotated = folder / "val_annotations.txt"
+    # Moving the images into folders by class often leaves the annotations behind.
+    if annotated.exists() and (folder / "images").is_dir():
+        return by_annotation(name, root, annotated, names)
+    return by_class(name, root, folder, names)
+
+
+def class_names(name: str, root: Path, folder: Path) -> list[str]:
+    """Return the sorted names of the classes' folders in `folder`; their order numbers the labels."""
+    first_existing(name, root, [folder])
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    if not names:
+        raise FileNotFoundError(f"{name}: {folder}: expected one folder a class; got none; {advice(name, root)}")
+    return names
+
+
+def by_class(name: str, root: Path, folder: Path, names: list[str]) -> Listing:
+    """List the images below each class's folder, in it or in its subfolder ``images``."""
+    paths: list[Path] = []
+    labels: list[int] = []
+    for label, class_name in enumerate(names):
+        place = first_existing(name, root, [folder / class_name / "images", folder / class_name])
+        found = sorted(path for path in place.iterdir() if path.suffix.lower() in _SUFFIXES)
+        if not found:
+            raise FileNotFoundError(f"{name}: {place}: expected images; got none; {advice(name, root)}")
+        paths += found
+        labels += [label] * len(found)
+    return paths, torch.tensor(labels)
+
+
+def by_annotation(name: str, root: Path, annotated: Path, names: list[str]) -> Listing:
+    """List the images that ``val_annotations.txt`` names: a file and its class a line, tabs between."""
+    labels = {class_name: label for label, class_name in enumerate(names)}
+    rows = [line.split("\t") for line in annotated.read_text().splitlines() if line]
+    for number, row in enumerate(rows, 1):
+        if len(row) < 2 or row[1] not in labels:
+            expected = f"a file and one of {len(names)} classes in line {number}"
+            raise corrupt(name, root, annotated, expected, repr("\t".join(row)))
+    paths = [annotated.parent / "images" / row[0] for row in rows]
+    return paths, torch.tensor([labels[row[1]] for row in rows])

@@ -7,8 +7,7 @@ from pathlib import Path
 import torch
 
 from orthosparse.lab.data._files import read_image, to_tensor
-from orthosparse.lab.data._listing import Listing, class_names, list_folder
-from orthosparse.lab.data._missing import corrupt, first_existing
+from orthosparse.lab.data._missing import Listing, class_names, corrupt, first_existing, list_folder
 from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisation, Split
 
 

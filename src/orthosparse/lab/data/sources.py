@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orthosparse.lab.data._listing import class_names, list_folder
-from orthosparse.lab.data._missing import advice
+from orthosparse.lab.data._missing import advice, class_names, list_folder
 
 
 @dataclass(frozen=True)

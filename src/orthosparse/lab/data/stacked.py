@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from orthosparse.lab.data._gather import Plan
-from orthosparse.lab.data.loader import Loader
+from orthosparse.lab.data.loader import Loader, Plan
 
 
 class StackedLoader:

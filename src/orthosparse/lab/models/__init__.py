@@ -10,8 +10,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from orthosparse.lab.models._activations import ACTIVATIONS
-from orthosparse.lab.models._shapes import at_least, check_fits
+from orthosparse.lab.models._parts import ACTIVATIONS, at_least, check_fits
 from orthosparse.lab.models.dense import DENSE_INITS, dense_init
 from orthosparse.lab.models.from_file import from_file
 from orthosparse.lab.names import is_function

@@ -4,8 +4,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from orthosparse.lab.models._activations import activation_named
-from orthosparse.lab.models._shapes import at_least, check_sides
+from orthosparse.lab.models._parts import activation_named, at_least, check_sides
 
 
 def cnn1000(

@@ -5,8 +5,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from orthosparse.lab.models._activations import activation_named
-from orthosparse.lab.models._shapes import at_least
+from orthosparse.lab.models._parts import activation_named, at_least
 
 
 def mlp(

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from orthosparse.lab.models._activations import activation_named
+from orthosparse.lab.models._parts import activation_named
 
 
 class Block(nn.Module):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from orthosparse.lab.models._activations import ACTIVATIONS
+from orthosparse.lab.models._parts import ACTIVATIONS
 
 ACTIVATION_NAMES = {type(make()): name for name, make in ACTIVATIONS.items()}
 

@@ -4,8 +4,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from orthosparse.lab.models._activations import activation_named
-from orthosparse.lab.models._shapes import check_sides
+from orthosparse.lab.models._parts import activation_named, check_sides
 
 # (channels, kernel) of the convolutions between the pools.
 _STAGES = (

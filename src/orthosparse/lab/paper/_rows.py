@@ -50,7 +50,7 @@ def family(key: str) -> str:
 
 def read_rows(files: Iterable[Path]) -> tuple[list[Row], list[str]]:
     """Return the rows of all files, the first of each experiment and seed, and what could not be read."""
-    from orthosparse.lab.sweep.text import read_text
+    from orthosparse.lab.sweep.rows import read_text
 
     found: dict[tuple[str, int], Row] = {}
     problems: list[str] = []

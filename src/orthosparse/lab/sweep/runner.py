@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orthosparse.lab.sweep.display import Display
-from orthosparse.lab.sweep.pairs import Outcome, Pair, Task
-from orthosparse.lab.sweep.perform import Perform
+from orthosparse.lab.sweep.pairs import Outcome, Pair, Perform, Task
 from orthosparse.lab.sweep.store import EXPIRY, Owner, Store, together_of
 from orthosparse.lab.sweep.tasks import begin, ordered, stacked
 
@@ -61,7 +60,7 @@ def run(
 
     Args:
         engine: a member of `ENGINES`, its jobs and address already given.
-        perform: see `perform.perform`.
+        perform: see `pairs.perform`.
         together: train so many networks of the same shape at most in one stack. Their rows come together; a sweep that
             was stopped resumes the same stacks.
         budget: pairs that are not expected to end in it are not started; of those that would run in one stack, as many

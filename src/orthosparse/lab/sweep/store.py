@@ -2,10 +2,13 @@
 
 The store is one SQLite file in WAL mode, so that writers on one machine never block readers and a killed one leaves
 whole transactions only. It must not lie on a network file system, where WAL does not work. Text files of rows (see
-`text`) travel between stores.
+`rows.export`) travel between stores.
 """
 
 import json
+import os
+import secrets
+import socket
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -14,11 +17,48 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orthosparse.lab.sweep.checks import differences, is_kind, problem_of
-from orthosparse.lab.sweep.owner import Owner
-from orthosparse.lab.sweep.text import read_text, write_text
+from orthosparse.lab.sweep.rows import compact_json, differences, problem_of, read_text
 
-__all__ = ["EXPIRY", "Merge", "Owner", "Store", "together_of"]
+
+@dataclass(frozen=True)
+class Owner:
+    """One runner: where it lives, and a word that no other runner has."""
+
+    host: str
+    pid: int
+    word: str
+
+    @classmethod
+    def here(cls) -> "Owner":
+        """Return a new owner in this process."""
+        return cls(socket.gethostname(), os.getpid(), secrets.token_hex(4))
+
+    @classmethod
+    def parse(cls, text: str) -> "Owner":
+        """Return the owner whose `str` this is.
+
+        Example:
+            >>> Owner.parse("lab:7:ab") == Owner("lab", 7, "ab")
+            True
+        """
+        host, pid, word = text.rsplit(":", 2)
+        return cls(host, int(pid), word)
+
+    def is_gone(self) -> bool:
+        """Return whether the process is known to have ended: it was on this machine, and its number is free."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            os.kill(self.pid, 0)  # signal 0 only asks
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}:{self.word}"
+
 
 EXPIRY = 60.0  # seconds without a heartbeat after which a claim is void
 _VERSION = 1
@@ -70,7 +110,7 @@ class Store:
                 (version,) = database.execute("PRAGMA user_version").fetchone()
                 if version not in (0, _VERSION):
                     raise ValueError(f"store: {self.path} has version {version}; this program reads {_VERSION}")
-                for statement in _statements(_SCHEMA):
+                for statement in _SCHEMA.split(";\n"):
                     database.execute(statement)
                 database.execute(f"PRAGMA user_version = {_VERSION}")
         except sqlite3.DatabaseError as error:
@@ -150,21 +190,6 @@ class Store:
                         known += 1
         return Merge(added, known, differing, problems)
 
-    def export(self, path: Path) -> dict[Path, int]:
-        """Write all rows to a text file (``.jsonl``), or to a folder with one for each kind; return how many are where.
-
-        Raises:
-            ValueError: a row of a kind that names no file.
-        """
-        files: dict[Path, list[dict[str, Any]]] = {path: self.rows()}
-        if path.suffix != ".jsonl":
-            rows, files = files[path], {}
-            for row in rows:
-                files.setdefault(path / _file_name(row["kind"]), []).append(row)
-        for file, own in sorted(files.items()):
-            write_text(file, own)
-        return {file: len(own) for file, own in sorted(files.items())}
-
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction: all of the block happens, or nothing of it."""
@@ -201,24 +226,8 @@ def together_of(row: dict[str, Any]) -> int:
     return int(row["metrics"].get("together", 1))
 
 
-def _file_name(kind: str) -> str:
-    if not is_kind(kind):  # of a store that an older version has filled
-        raise ValueError(f"kind: expected a short name of small letters, digits and underscores; got {kind!r}")
-    return f"{kind}.jsonl"
-
-
-def _statements(script: str) -> list[str]:
-    """Return the statements of a script; a trigger's own end is not one."""
-    lines = script.strip().split(";\n")
-    return [line for line in lines if line.strip()]
-
-
-def _body(row: dict[str, Any]) -> str:
-    return json.dumps(row, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
 def _insert(database: sqlite3.Connection, row: dict[str, Any]) -> bool:
-    values = (row["key"], row["seed"], row["kind"], _body(row))
+    values = (row["key"], row["seed"], row["kind"], compact_json(row))
     return database.execute("INSERT OR IGNORE INTO rows VALUES (?, ?, ?, ?)", values).rowcount == 1
 
 

@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 import sweep_toys
 
-from orthosparse.lab.sweep.engines import ENGINES, _cluster
+from orthosparse.lab.sweep.engines import ENGINES
+from orthosparse.lab.sweep.engines import ray as engine
 from orthosparse.lab.sweep.engines.ray import _shares
 from orthosparse.lab.sweep.runner import run
 from orthosparse.lab.sweep.store import Store
@@ -52,7 +53,7 @@ def test_a_local_cluster_loses_a_worker_and_every_pair_still_has_one_row(toys, t
 
 
 def test_nothing_to_run_starts_no_cluster(monkeypatch):
-    monkeypatch.setattr(_cluster, "connected", None)
+    monkeypatch.setattr(engine, "connected", None)
     assert (
         list(sweep_toys.outcomes_of(ENGINES["ray"](sweep_toys.perform, report=print, address="127.0.0.1:1"), [])) == []
     )
@@ -73,7 +74,7 @@ def test_an_address_that_listens_but_does_not_answer_is_an_error_in_time():
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with (
             pytest.raises(ConnectionError, match=f"no Ray cluster answers at {address} .*within 3 s"),
-            _cluster.connected(address, None, patience=3.0),
+            engine.connected(address, None, patience=3.0),
         ):
             pass
 

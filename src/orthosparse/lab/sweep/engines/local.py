@@ -11,8 +11,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from orthosparse.lab.signals import Interrupt, raise_interrupt
-from orthosparse.lab.sweep.pairs import Outcome, Task
-from orthosparse.lab.sweep.perform import Perform, attempt
+from orthosparse.lab.sweep.pairs import Outcome, Perform, Task, attempt
 
 Report = Callable[[Task, float, str], None]
 Finished = list[tuple[Task, list[Outcome]]]

@@ -6,9 +6,8 @@ from sweep_toys import row_of
 
 from orthosparse.lab.experiments.mask_picture import MaskPicture
 from orthosparse.lab.experiments.training import Training
-from orthosparse.lab.sweep.checks import problem_of
 from orthosparse.lab.sweep.pairs import Pair
-from orthosparse.lab.sweep.text import read_text
+from orthosparse.lab.sweep.rows import problem_of, read_text
 
 RESULTS = sorted((Path(__file__).parents[3] / "results").glob("*.jsonl"))
 ACCURACIES = [0.8931, 0.8955, 0.9055, 0.904]

@@ -1,10 +1,15 @@
-"""What a row must be, so that all who read rows can read it: asked before one is kept, as none can be taken back."""
+"""Rows of results: what one must be, asked before it is kept as none can be taken back; and text files of rows."""
 
 import json
 import math
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from orthosparse.files import write_atomically
+
+_HEADER, _VERSION = "orthosparse_results", 1  # the first line of a file of rows
 SEEDS = 2**63  # what a store holds: seeds below it
 
 _PARTS: dict[str, type | tuple[type, ...]] = {
@@ -81,7 +86,7 @@ def _key_problem(row: dict[str, Any]) -> str:
     """Return what is wrong with the key: compact JSON of kind and fields, names in order, as `Experiment.key` gives."""
     try:
         named = json.loads(row["key"])
-        canonical = json.dumps(named, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        canonical = compact_json(named)
     except (ValueError, RecursionError):
         named, canonical = None, ""
     if not isinstance(named, dict) or canonical != row["key"] or not _is_text(named):
@@ -136,3 +141,72 @@ def _short(value: Any) -> str:
     """Return a value as a message shows it."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def export(rows: Sequence[dict[str, Any]], path: Path) -> dict[Path, int]:
+    """Write rows to a text file (``.jsonl``), or to a folder with one for each kind; return how many are where.
+
+    A file begins with a line that says what it is, and has one row a line, as compact JSON; it is written whole or not
+    at all.
+
+    Raises:
+        ValueError: a row of a kind that names no file.
+    """
+    files: dict[Path, list[dict[str, Any]]] = {path: list(rows)} if path.suffix == ".jsonl" else {}
+    for row in () if files else rows:
+        if not is_kind(row["kind"]):  # of a store that an older version has filled
+            raise ValueError(
+                f"kind: expected a short name of small letters, digits and underscores; got {row['kind']!r}"
+            )
+        files.setdefault(path / f"{row['kind']}.jsonl", []).append(row)
+    for file, own in sorted(files.items()):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, "".join(f"{compact_json(line)}\n" for line in [{_HEADER: _VERSION}, *own]).encode())
+    return {file: len(own) for file, own in sorted(files.items())}
+
+
+def compact_json(value: Any) -> str:
+    """Return a value as JSON, names in order and without spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def read_text(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the rows of a file, and what is wrong with it, a line for each torn row; the others are kept.
+
+    A file of another version, or without the line that says what it is, gives no rows. Files may be put together: the
+    line may stand again between the rows.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    rows: list[dict[str, Any]] = []
+    problems: list[str] = []
+    lines = [(number, line) for number, line in enumerate(path.read_bytes().split(b"\n"), start=1) if line.strip()]
+    first = (_parsed(lines[0][1]) or {}) if lines else {}
+    if _HEADER not in first:
+        return [], [f"{path}: expected a file of results, which begins with {_HEADER!r}; it was left out"]
+    for number, line in lines:
+        parsed = _parsed(line)
+        if parsed is None:
+            problems.append(f"{path}: line {number}: not a whole row, left out")
+        elif _HEADER not in parsed:
+            wrong = problem_of(parsed)
+            rows += [] if wrong else [parsed]
+            problems += [f"{path}: line {number}: not a row ({wrong}), left out"] if wrong else []
+        elif parsed[_HEADER] != _VERSION:
+            version = f"version {parsed[_HEADER]!r}; this program reads {_VERSION}"
+            return rows, [*problems, f"{path}: line {number}: {version}; the file was left out from there on"]
+    return rows, problems
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Return the dictionary in a line, or None where there is none; NaN and Infinity are no JSON."""
+    try:
+        found = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):  # wrong bytes, not JSON, or nested beyond reason
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"expected a number; got {constant}")
