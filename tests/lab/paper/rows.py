@@ -42,6 +42,13 @@ def rows_for(experiments, seed=1, **more):
     ]
 
 
+def deep_starts(model):
+    """The ERK starts of a 1000-layer network, and the dense one, by name."""
+    found = [each for each in ITEMS["deep_networks"].experiments() if each.model == model]
+    starts = [each for each in found if each.density == 1 or each.distribution == "erk"]
+    return {"dense" if each.density == 1 else each.scheme: each for each in starts}
+
+
 def chosen(command):
     """The experiments that a command of the page runs."""
     words = shlex.split(command.strip("`"))

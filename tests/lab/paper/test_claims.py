@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.paper.rows import row_of
+from lab.paper.rows import deep_starts, row_of
 from orthosparse.lab.experiments.efficiency import Efficiency
 from orthosparse.lab.experiments.init_runtime import InitRuntime
 from orthosparse.lab.experiments.training import Training
@@ -12,7 +12,6 @@ from orthosparse.lab.paper import ITEMS, claims, singular_values
 from orthosparse.lab.paper._chapters import chapters_of
 from orthosparse.lab.paper._rows import read_rows
 from orthosparse.lab.paper.claims import FAILS, HOLDS, OPEN, PARTLY, claims_of
-from orthosparse.lab.paper.deep_networks import starts
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,7 +28,7 @@ def test_without_rows_nothing_is_answered():
 def deep_rows(model, accuracies, **changes):
     from dataclasses import replace
 
-    found = starts(model, "erk")
+    found = deep_starts(model)
     return [row_of(replace(found[start], **changes), test_accuracy=value) for start, value in accuracies.items()]
 
 

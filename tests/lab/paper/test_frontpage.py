@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from lab.paper.rows import chosen, row_of, rows_for
+from lab.paper.rows import chosen, deep_starts, row_of, rows_for
 from orthosparse.lab.experiments.training import Training
-from orthosparse.lab.paper import ITEMS, deep_networks, frontpage, singular_values
+from orthosparse.lab.paper import ITEMS, frontpage, singular_values
 from orthosparse.lab.sweep.rows import export
 from orthosparse.lab.sweep.store import Store
 
@@ -162,7 +162,7 @@ def test_a_page_without_its_marks_is_refused(page):
 
 
 def test_the_program_rewrites_the_pages_and_names_what_it_cannot_read(tmp_path, capsys):
-    deep = [*deep_networks.starts("mlp1000", "erk").values(), *deep_networks.starts("cnn1000", "erk").values()]
+    deep = [*deep_starts("mlp1000").values(), *deep_starts("cnn1000").values()]
     rows = rows_for([BASE, *singular_values.points()[:3]])
     curves = {"validation_accuracy": [0.1, 0.5]}
     rows += [row_of(each, curves=curves, test_accuracy=0.5) for each in deep]

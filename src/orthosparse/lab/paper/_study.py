@@ -1,7 +1,7 @@
 """What the paper trains: its methods, starts, networks and data, the names people read, and the trainings of each."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
@@ -43,26 +43,20 @@ DATA = {
     "imagenet": "ImageNet",
     "digits": "digits",
 }
-# The networks of the contemporary study and their images, in the paper's order.
-CONTEMPORARY = (
-    ("resnet32", "cifar10"),
-    ("resnet56", "cifar10"),
-    ("resnet110", "cifar10"),
-    ("vgg16c", "cifar10"),
-    ("efficientnet_b0", "tiny_imagenet"),
-    ("resnet110", "cifar100"),
-)
-_TINY: dict[str, Any] = {"model_options": {"depth": 3, "width": 16}, "epochs": 1}
+# A training of a second or less, and what it keeps of the training that it stands for.
+_TINY: dict[str, Any] = {"model": "mlp", "data": "digits", "model_options": {"depth": 3, "width": 16}, "epochs": 1}
+_KEPT = ("activation", "dense_init", "distribution", "dynamic", "exclude", "options", "scheme")
 
 
-def column(model: str, data: str) -> Column:
+def column(model: str, data: str, **fields: Any) -> Column:
     """Return the column of a network and its images.
 
     Example:
-        >>> column("resnet32", "cifar10")
-        Column(key='resnet32/cifar10', label='ResNet32 (CIFAR-10)', model='ResNet32', digits=None)
+        >>> column("resnet32", "cifar10").label
+        'ResNet32 (CIFAR-10)'
     """
-    return Column(f"{model}/{data}", f"{MODELS[model]} ({DATA[data]})", MODELS[model])
+    label = f"{MODELS[model]} ({DATA[data]})"
+    return Column(f"{model}/{data}", label, MODELS[model], fields={"model": model, "data": data, **fields})
 
 
 def both(method: str, init: str) -> str:
@@ -78,32 +72,37 @@ def both(method: str, init: str) -> str:
 def lines(methods: Mapping[str, str] = METHODS, inits: Mapping[str, str] = INITS) -> list[Line]:
     """Return a block for each method, a line for each start."""
     return [
-        Line(f"{method}/{init}", (label, start), block=method, method=both(label, init))
+        Line(
+            f"{method}/{init}",
+            (label, start),
+            block=method,
+            method=both(label, init),
+            fields={"distribution": method, "scheme": init},
+        )
         for method, label in methods.items()
         for init, start in inits.items()
     ]
 
 
+# The networks of the contemporary study and their images, in the paper's order.
+CONTEMPORARY = [
+    column("resnet32", "cifar10"),
+    column("resnet56", "cifar10"),
+    column("resnet110", "cifar10"),
+    column("vgg16c", "cifar10"),
+    column("efficientnet_b0", "tiny_imagenet"),
+    column("resnet110", "cifar100"),
+]
+_DENSE: dict[str, Any] = {"block": "dense", "method": "Dense", "ranked": False}
 DENSE = [
-    Line("dense/base", ("Dense", "Base"), block="dense", method="Dense", ranked=False),
-    Line("dense/orthogonal", ("Dense", "Orthogonal"), block="dense", method="Dense", ranked=False),
+    Line("dense/base", ("Dense", "Base"), **_DENSE, fields={"density": 1.0, "dense_init": "default"}),
+    Line("dense/orthogonal", ("Dense", "Orthogonal"), **_DENSE, fields={"density": 1.0}),
 ]
 
 
 def start_of(line: str, model: str, data: str, density: float, **changes: Any) -> Training:
-    """Return the training of a line ``distribution/scheme``; ``dense/base`` has the framework's own weights.
-
-    Example:
-        >>> start_of("snip/ai", "resnet32", "cifar10", 0.1).key()
-        '{"data":"cifar10","density":0.1,"distribution":"snip","kind":"training","model":"resnet32","scheme":"ai"}'
-        >>> start_of("dense/base", "resnet32", "cifar10", 0.1).key()
-        '{"data":"cifar10","dense_init":"default","kind":"training","model":"resnet32"}'
-    """
+    """Return the training of a line ``distribution/scheme``."""
     distribution, scheme = line.split("/")
-    if distribution == "dense":
-        changes = {name: value for name, value in changes.items() if name != "options"}
-        changes |= {"dense_init": "default"} if scheme == "base" else {}
-        return Training(model, data, **changes)
     return Training(model, data, density, distribution, scheme, **changes)
 
 
@@ -112,52 +111,75 @@ def tiny(line: str, density: float = 0.3, **changes: Any) -> Training:
     options = dict(changes.pop("options", {}))
     if line.endswith("/ai"):
         options["iterations"] = 20
-    return start_of(line, "mlp", "digits", density, **{**_TINY, "options": options, **changes})
+    return start_of(line, density=density, **{**_TINY, "options": options, **changes})
 
 
 @dataclass(frozen=True)
 class Accuracies:
-    """A table of test accuracies, with a training for each of its cells.
+    """A table of test accuracies: a cell is the training with the fields of the table, of its column and of its line.
 
     Attributes:
-        training: returns the training of a cell from the keys of its line and column and whether the tiny version is
-            asked for; None where there is no such cell.
+        tiny: the lines of the tiny version.
+        small: its columns, and the fields that each of them has in it.
+        own: further fields of single cells; None where there is no such cell.
         item, heads, better: see `table_of`.
         across: whether columns are compared with each other too, so that all should be trained in one setting.
+        below: further tables of the same item.
     """
 
     title: str
     columns: Sequence[Column]
     lines: Sequence[Line]
-    training: Callable[[str, str, bool], Experiment | None]
+    fields: Mapping[str, Any]
+    tiny: Collection[str] = ()
+    small: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    own: Mapping[Place, Mapping[str, Any] | None] = field(default_factory=dict)
     item: str | None = None
     heads: tuple[str, ...] = ("method", "init")
     better: Callable[..., Any] | None = max
     across: bool = False
     notes: Sequence[str] = ()
+    below: "Sequence[Accuracies]" = ()
 
     def cells(self, *, smoke: bool = False) -> dict[Place, Experiment | None]:
         """Return the training of each cell, column after column."""
         return {
-            (line.key, column.key): self.training(line.key, column.key, smoke)
+            (line.key, column.key): self._training(line, column, smoke)
             for column in self.columns
             for line in self.lines
         }
 
     def experiments(self, *, smoke: bool = False) -> list[Experiment]:
-        """Return the trainings, once each."""
-        return unique(self.cells(smoke=smoke).values())
+        """Return the trainings of this table and of those below, once each."""
+        return unique(cell for table in (self, *self.below) for cell in table.cells(smoke=smoke).values())
 
-    def table(self, index: RowIndex, *, smoke: bool = False) -> Table:
-        """Return the table of the rows that there are."""
+    def render(self, rows: Iterable[dict[str, Any]], *, smoke: bool = False) -> Rendered:
+        """Return the tables with the rows that there are, and the notes."""
+        index = RowIndex(rows)
+        return Rendered([table._table(index, smoke) for table in (self, *self.below)], notes=self.notes)
+
+    def _training(self, line: Line, column: Column, smoke: bool) -> Experiment | None:
+        own = self.own.get((line.key, column.key), {})
+        if own is None or (smoke and (line.key not in self.tiny or column.key not in self.small)):
+            return None
+        parts = (self.fields, column.fields, line.fields, own)
+        fields = {name: value for part in parts for name, value in part.items()}
+        fields["options"] = {name: value for part in parts for name, value in part.get("options", {}).items()}
+        return Training(**({**_small(fields), **self.small[column.key]} if smoke else fields))
+
+    def _table(self, index: RowIndex, smoke: bool) -> Table:
         measured = index.accuracies(self.cells(smoke=smoke), across=self.across)
         return table_of(
             self.title, self.columns, self.lines, measured, item=self.item, heads=self.heads, better=self.better
         )
 
-    def render(self, rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-        """Return the table and the notes of an item that shows nothing else."""
-        return Rendered(tables=[self.table(RowIndex(rows), smoke=smoke)], notes=self.notes)
+
+def _small(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a tiny training from the same kind of start."""
+    kept = {name: value for name, value in fields.items() if name in _KEPT}
+    if fields.get("scheme") == "ai":
+        kept["options"] = {**kept["options"], "iterations": 20}
+    return {**_TINY, "density": min(1.0, 4 * fields["density"]), **kept}
 
 
 def unique(experiments: Iterable[Experiment | None]) -> list[Experiment]:
@@ -179,7 +201,7 @@ def pointed(
     return Series(label, list(found), ys, role, method=method or label, points=points, deviations=deviations)
 
 
-def drawn(figures: Iterable[Figure]) -> list[Figure]:
+def drawn(figures: Sequence[Figure]) -> list[Figure]:
     """Return the figures without curves that have no point, and without figures that have no curve."""
     kept = [replace(each, series=tuple(series for series in each.series if len(series.xs))) for each in figures]
     return [figure for figure in kept if figure.series]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -63,12 +63,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name in the numbers, its heading, the model that it belongs to, digits if not the table's."""
+    """A column: its name in the numbers, its heading, the model that it belongs to, digits if not the table's.
+
+    Attributes:
+        fields: those of a training that all cells of the column share.
+    """
 
     key: str
     label: str
     model: str = ""
     digits: int | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class Line:
     Attributes:
         method: what the page finds it by; several names are joined by ``|``.
         ranked: whether it competes for the marks of its block and column (the dense ones do not).
+        fields: those of a training that all cells of the line share.
     """
 
     key: str
@@ -86,6 +92,7 @@ class Line:
     method: str = ""
     model: str = ""
     ranked: bool = True
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,10 @@
 """Contemporary networks at density 0.10: six networks, five distributions, three starts, and the dense ones."""
 
-from functools import partial
+from orthosparse.lab.paper._study import CONTEMPORARY, DENSE, SEEDS, Accuracies, lines
 
-from orthosparse.lab.experiments import Experiment
-from orthosparse.lab.paper._study import CONTEMPORARY, DENSE, SEEDS, Accuracies, column, lines, start_of, tiny
-
-__all__ = ["COLUMNS", "LINES", "NOTES", "SEEDS", "TABLE", "TITLE", "experiments", "render", "training"]
+__all__ = ["NOTES", "SEEDS", "TABLE", "TITLE", "experiments", "render"]
 
 TITLE = "Test accuracy of contemporary networks, density 10 %"
-COLUMNS = [column(model, data) for model, data in CONTEMPORARY]
-LINES = [*lines(), *DENSE]
-_SMOKE = ("erk/base", "erk/ai", "erk/eoi", "dense/base")
 _MARKS = (
     "Marks follow the means. The paper marks AI (52.70) as EfficientNet's best with SynFlow, where its Base has 53.19."
 )
@@ -26,15 +20,14 @@ NOTES = [
     "Layers with too few weights for an orthogonal matrix get as many as it needs, taken from the other layers.",
     "TF32 products on a GPU; test accuracy after the last epoch, as in the paper.",
 ]
-
-
-def training(line: str, column: str, smoke: bool, *, density: float) -> Experiment | None:
-    """Return the training of a cell of the study at one density."""
-    if smoke:
-        return tiny(line, 2 * density) if line in _SMOKE and column == COLUMNS[0].key else None
-    model, data = column.split("/")
-    return start_of(line, model, data, density)
-
-
-TABLE = Accuracies(TITLE, COLUMNS, LINES, partial(training, density=0.1), item="contemporary", notes=[_MARKS, *NOTES])
+TABLE = Accuracies(
+    TITLE,
+    CONTEMPORARY,
+    [*lines(), *DENSE],
+    {"density": 0.1},
+    tiny=["erk/base", "erk/ai", "erk/eoi", "dense/base"],
+    small={"resnet32/cifar10": {}},
+    item="contemporary",
+    notes=[_MARKS, *NOTES],
+)
 experiments, render = TABLE.experiments, TABLE.render

@@ -1,48 +1,40 @@
 """Networks of 1000 layers without shortcuts or normalisation, density 0.125."""
 
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._rows import RowIndex
-from orthosparse.lab.paper._study import (
-    DENSE,
-    INITS,
-    METHODS,
-    SEEDS,
-    Accuracies,
-    both,
-    column,
-    counted,
-    drawn,
-    lines,
-    start_of,
-    tiny,
-)
-from orthosparse.lab.paper._tables import Line, Rendered
+from orthosparse.lab.paper._study import DENSE, INITS, METHODS, SEEDS, Accuracies, both, column, counted, drawn, lines
+from orthosparse.lab.paper._tables import Column, Line, Place, Rendered
 from orthosparse.lab.rendering.contents import Figure
 from orthosparse.registry import lookup
 
-__all__ = ["SEEDS", "TITLE", "experiments", "render", "save_figure", "starts"]
+__all__ = ["SEEDS", "TITLE", "experiments", "render", "save_figure"]
 
 TITLE = "Test accuracy of 1000-layer networks, density 12.5 %"
-_NETWORKS = {model: column(model, data) for model, data in (("mlp1000", "mnist"), ("cnn1000", "cifar10"))}
-_COLUMNS = [*_NETWORKS.values()]
+_COLUMNS = [column("mlp1000", "mnist"), column("cnn1000", "cifar10", precision="bf16")]
+_SAO = {"distribution": "dense_ends", "scheme": "sao"}
 _LINES = [
     *lines({name: METHODS[name] for name in ("erk", "grasp", "snip", "uniform")}),
-    Line("sao/base", ("SAO", "SAO"), block="sao", method="SAO"),
-    Line("sao/eoi", ("SAO", "EOI"), block="sao", method=both("SAO", "eoi")),
+    Line("sao/base", ("SAO", "SAO"), "sao", "SAO", fields=_SAO),
+    Line("sao/eoi", ("SAO", "EOI"), "sao", both("SAO", "eoi"), fields=_SAO | {"scheme": "eoi"}),
     DENSE[1],
 ]
 _RELEASED = [
-    Line(f"{name}/{init}", (f"{METHODS[name]} as released", label), block=name, method=both(METHODS[name], init))
-    for name in ("grasp", "snip")
-    for init, label in INITS.items()
+    replace(line, heads=(f"{line.heads[0]} as released", line.heads[1]))
+    for line in _LINES
+    if line.block in ("grasp", "snip")
 ]
 _STARTS = {**INITS, "dense": "Dense"}
 _BATCHES = {"mnist": 422, "cifar10": 352}  # of 128 in an epoch: the released GraSP looks at all of them
-_TINY = {"mlp1000": {"depth": 12, "width": 16}, "cnn1000": {"depth": 8, "width": 8}}
+_TINY = {
+    "mlp1000/mnist": {"model": "mlp1000", "model_options": {"depth": 12, "width": 16}},
+    "cnn1000/cifar10": {"model": "cnn1000", "model_options": {"depth": 8, "width": 8}},
+}
 
 _NOTES = [
     "The lines of GraSP and SNIP follow their definitions. The second table has them as the released code computes "
@@ -56,75 +48,50 @@ _NOTES = [
 ]
 
 
-def _training(line: str, column: str, smoke: bool, *, released: bool = False) -> Experiment | None:
-    (model, data), (distribution, scheme) = column.split("/"), line.split("/")
-    if distribution == "dense":
-        return _dense(model, data, smoke)
-    name = f"dense_ends/{'sao' if scheme == 'base' else 'eoi'}" if distribution == "sao" else line
-    options: dict[str, Any] = {"iterations": 1000} if scheme == "ai" else {}
-    if model == "cnn1000" and scheme == "eoi":
-        options["center_density"] = "density"
-    changes: dict[str, Any] = {"options": options, **_arithmetic(model)}
-    if released:
-        options["compat"] = "paper-code"
-        changes |= {"score_batches": 2 if smoke else _BATCHES[data]} if distribution == "grasp" else {}
-    if not smoke:
-        return start_of(name, model, data, 0.125, **changes)
-    if distribution == "uniform" or (scheme != "eoi" and distribution != "sao"):
-        return None
-    return start_of(name, model, "digits", 0.5, model_options=_TINY[model], epochs=1, **changes)
+def _own(asked: Sequence[Line], *, released: bool = False) -> dict[Place, dict[str, Any]]:
+    """Return what single cells have of their own: options of the schemes, and batches for the released GraSP."""
+    found: dict[Place, dict[str, Any]] = {}
+    for line, network in product(asked, _COLUMNS):
+        options: dict[str, Any] = {"iterations": 1000} if line.key.endswith("/ai") else {}
+        if line.key.endswith("/eoi") and network.fields["model"] == "cnn1000":
+            options["center_density"] = "density"
+        own: dict[str, Any] = {"options": options | ({"compat": "paper-code"} if released else {})}
+        own |= {"score_batches": _BATCHES[network.fields["data"]]} if released and line.block == "grasp" else {}
+        found[line.key, network.key] = own
+    return found | {("dense/orthogonal", "cnn1000/cifar10"): {"dense_init": "delta_orthogonal"}}
 
 
-def _dense(model: str, data: str, smoke: bool) -> Experiment:
-    if smoke:
-        return tiny("dense/orthogonal", model_options=_TINY["mlp1000"])
-    delta = {"dense_init": "delta_orthogonal"} if model == "cnn1000" else {}
-    return start_of("dense/orthogonal", model, data, 1.0, **delta, **_arithmetic(model))
-
-
-def _arithmetic(model: str) -> dict[str, str]:
-    """Return in what products are computed, where that is not the recipe's own; weights are float32 always."""
-    return {"precision": "bf16"} if model == "cnn1000" else {}
-
-
-_TABLES = [
-    Accuracies(TITLE, _COLUMNS, _LINES, _training, item="deep_networks"),
-    Accuracies(
-        "GraSP and SNIP as the released code computes them",
-        _COLUMNS,
-        _RELEASED,
-        partial(_training, released=True),
-        item="deep_networks",
-    ),
-]
-
-
-def experiments(*, smoke: bool = False) -> list[Experiment]:
-    """Return the trainings by definition, then those as released."""
-    return [each for table in _TABLES for each in table.experiments(smoke=smoke)]
+_SECOND = Accuracies(
+    "GraSP and SNIP as the released code computes them",
+    _COLUMNS,
+    _RELEASED,
+    {"density": 0.125},
+    tiny=["grasp/eoi", "snip/eoi"],
+    small=_TINY,
+    own=_own(_RELEASED, released=True),
+    item="deep_networks",
+)
+_TABLE = Accuracies(
+    TITLE,
+    _COLUMNS,
+    _LINES,
+    {"density": 0.125},
+    tiny=["erk/eoi", "grasp/eoi", "snip/eoi", "sao/base", "sao/eoi", "dense/orthogonal"],
+    small=_TINY,
+    own=_own(_LINES),
+    item="deep_networks",
+    notes=_NOTES,
+    below=[_SECOND],
+)
+experiments = _TABLE.experiments
 
 
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return both tables, and how the networks learn from epoch to epoch."""
-    index = RowIndex(rows)
-    figures = drawn(_figure(index, model, name, smoke) for model in _NETWORKS for name in ("erk", "uniform"))
-    return Rendered(
-        [table.table(index, smoke=smoke) for table in _TABLES],
-        [figure for figure in figures if len(figure.series) > 1],
-        notes=_NOTES,
-    )
-
-
-def starts(model: str, distribution: str, *, smoke: bool = False) -> dict[str, Experiment]:
-    """Return the trainings of one network and distribution, and the dense one, by the name of the start.
-
-    Raises:
-        ValueError: a network that is none of the item's.
-    """
-    column = lookup(_NETWORKS, model, "model").key
-    lines = {init: f"{distribution}/{init}" for init in INITS} | {"dense": "dense/orthogonal"}
-    found = {name: _training(line, column, smoke) for name, line in lines.items()}
-    return {name: experiment for name, experiment in found.items() if experiment is not None}
+    index, cells = RowIndex(rows), _TABLE.cells(smoke=smoke)
+    figures = [_figure(index, cells, *each) for each in product(_COLUMNS, ("erk", "uniform"))]
+    shown = [figure for figure in drawn(figures) if len(figure.series) > 1]
+    return replace(_TABLE.render(rows, smoke=smoke), figures=shown)
 
 
 def save_figure(rows: list[dict[str, Any]], path: Path, *, model: str = "mlp1000", distribution: str = "erk") -> None:
@@ -133,7 +100,8 @@ def save_figure(rows: list[dict[str, Any]], path: Path, *, model: str = "mlp1000
     Raises:
         ValueError: a network that is none of the item's, or one without rows.
     """
-    figure = _figure(RowIndex(rows), model, distribution, smoke=False)
+    network = lookup({column.fields["model"]: column for column in _COLUMNS}, model, "model")
+    figure = _figure(RowIndex(rows), _TABLE.cells(), network, distribution)
     if not figure.series:
         raise ValueError(f"rows: expected some of {figure.title}; got none")
     from orthosparse.lab.rendering.charts import draw, save  # matplotlib comes along
@@ -141,9 +109,10 @@ def save_figure(rows: list[dict[str, Any]], path: Path, *, model: str = "mlp1000
     save(draw(figure), path)
 
 
-def _figure(index: RowIndex, model: str, distribution: str, smoke: bool) -> Figure:
+def _figure(index: RowIndex, cells: Mapping[Place, Experiment | None], network: Column, distribution: str) -> Figure:
     """Return the accuracy after every epoch: on the test images where all have it, else on the validation images."""
-    found = starts(model, distribution, smoke=smoke)
+    keys = {init: f"{distribution}/{init}" for init in INITS} | {"dense": "dense/orthogonal"}
+    found = {name: each for name, key in keys.items() if (each := cells[key, network.key]) is not None}
     index = index.comparing(found.values())
     measured = {name: each for name, each in found.items() if index.curve(each, "validation_accuracy")}
     tested = all(index.curve(each, "test_accuracy") for each in measured.values())
@@ -157,6 +126,5 @@ def _figure(index: RowIndex, model: str, distribution: str, smoke: bool) -> Figu
         )
         for name, each in measured.items()
     ]
-    column = _NETWORKS[model]
-    title = f"{column.label}, {METHODS[distribution]}"
-    return Figure(title, "epoch", f"{words} accuracy, %", series, top=100, bottom=0, model=column.model)
+    title = f"{network.label}, {METHODS[distribution]}"
+    return Figure(title, "epoch", f"{words} accuracy, %", series, top=100, bottom=0, model=network.model)

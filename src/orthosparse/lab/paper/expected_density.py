@@ -28,7 +28,7 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     found = {str(each.given().get("size", 100)): each for each in experiments(smoke=smoke)}
     lines, measured = [Line(size, (f"n = {size}",)) for size in found], index.metrics(found, _COLUMNS)
     table = table_of("Expected against drawn", _COLUMNS, lines, measured, heads=("size",), better=None, digits=4)
-    return Rendered([table], drawn(_figure(index, *each) for each in found.items()), notes=_NOTES)
+    return Rendered([table], drawn([_figure(index, *each) for each in found.items()]), notes=_NOTES)
 
 
 def _figure(index: RowIndex, size: str, experiment: Experiment) -> Figure:

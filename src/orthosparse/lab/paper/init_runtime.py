@@ -5,12 +5,12 @@ from typing import Any
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.init_runtime import InitRuntime
 from orthosparse.lab.paper._rows import RowIndex
-from orthosparse.lab.paper._study import CONTEMPORARY, METHODS, column, lines, unique
+from orthosparse.lab.paper._study import CONTEMPORARY, METHODS, lines, unique
 from orthosparse.lab.paper._tables import Measurement, Place, Rendered, table_of
 
 TITLE = "Seconds to the end of the first epoch, density 10 %"
 SEEDS = (1, 2, 3)
-_COLUMNS = [column(model, data) for model, data in CONTEMPORARY[:5]]
+_COLUMNS = CONTEMPORARY[:5]
 _LINES = lines(METHODS, {"base": "Base", "ai": "AI - Base", "eoi": "EOI - Base"})
 _NOTES = [
     "For AI and EOI the difference to Base, seed by seed, as in the paper; machines differ, so do the seconds.",
@@ -33,7 +33,7 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
         base = found[f"{line.split('/')[0]}/base", network]
         added[line, network] = None if experiment is None else _added(index, experiment, base)
     table = table_of(TITLE, _COLUMNS, _LINES, added, item="init_runtime", better=None)
-    alone = {place: index.measured(experiment, "sparsify_seconds") for place, experiment in found.items()}
+    alone = {key: index.measured(experiment, "sparsify_seconds") for key, experiment in found.items()}
     second = table_of("Seconds of the sparse start alone", _COLUMNS, lines(), alone, better=None, digits=3)
     return Rendered([table, second], notes=_NOTES)
 
@@ -51,11 +51,11 @@ def _seconds(index: RowIndex, experiment: Experiment) -> dict[int, float]:
 
 
 def _cells(smoke: bool) -> dict[Place, Experiment | None]:
-    return {(line.key, place.key): _start(line.key, place.key, smoke) for place in _COLUMNS for line in _LINES}
+    return {(line.key, column.key): _start(line.key, column.key, smoke) for column in _COLUMNS for line in _LINES}
 
 
-def _start(line: str, place: str, smoke: bool) -> Experiment | None:
-    (distribution, scheme), (model, data) = line.split("/"), place.split("/")
+def _start(line: str, column: str, smoke: bool) -> Experiment | None:
+    (distribution, scheme), (model, data) = line.split("/"), column.split("/")
     if not smoke:
         return InitRuntime(model, data, distribution, scheme)
     if model != "resnet32" or distribution != "erk":

@@ -30,10 +30,10 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
 
 
 def _all(smoke: bool) -> dict[str, Experiment]:
-    shallow = [(model, data, 0.1) for model, data in CONTEMPORARY[:5]]
-    deep = [("mlp1000", "mnist", 0.125), ("cnn1000", "cifar10", 0.125)]
-    asked = [("resnet32", "cifar10", 0.2)] if smoke else shallow + deep
-    return {f"{model}/{data}": ParameterCount(model, data, density) for model, data, density in asked}
+    densities = {column.key: 0.1 for column in CONTEMPORARY[:5]} | {"mlp1000/mnist": 0.125, "cnn1000/cifar10": 0.125}
+    asked = {"resnet32/cifar10": 0.2} if smoke else densities
+    named = {key: key.split("/") for key in asked}
+    return {key: ParameterCount(model, data, asked[key]) for key, (model, data) in named.items()}
 
 
 def _line(key: str, density: float) -> Line:

@@ -7,9 +7,9 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._rows import RowIndex
-from orthosparse.lab.paper._study import INITS, METHODS, SEEDS, drawn, lines, pointed
+from orthosparse.lab.paper._study import CONTEMPORARY, INITS, METHODS, SEEDS, drawn, lines, pointed
 from orthosparse.lab.paper._tables import Cell, Column, Line, Measurement, Place, Rendered, Table, paper_number
-from orthosparse.lab.paper.contemporary import COLUMNS, TABLE
+from orthosparse.lab.paper.contemporary import TABLE
 from orthosparse.lab.paper.statistics import Number, summary
 from orthosparse.lab.rendering.contents import Figure
 
@@ -17,8 +17,6 @@ __all__ = ["SEEDS", "TITLE", "experiments", "ranks_of", "render"]
 
 TITLE = "Mean rank of the starts (1 is best), density 10 %"
 _LINES = [Line(init, (label,), method=label) for init, label in INITS.items()]
-
-
 _SPARSE = replace(TABLE, lines=lines())
 
 
@@ -30,11 +28,11 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the mean ranks as table and figure; a distribution counts once all three starts have a row."""
     measured = RowIndex(rows).accuracies(_SPARSE.cells(smoke=smoke))
-    columns = [_column(measured, column) for column in COLUMNS]
+    columns = [_column(measured, column) for column in CONTEMPORARY]
     table = Table(
         title=TITLE,
         heads=("start",),
-        columns=tuple(COLUMNS),
+        columns=tuple(CONTEMPORARY),
         lines=tuple(_LINES),
         cells=tuple(tuple(column[index] for column in columns) for index in range(len(_LINES))),
         caption="The paper shows a bar chart; its ranks here are computed from its table of accuracies.",
@@ -88,7 +86,7 @@ def _figure(columns: list[list[Cell]]) -> Figure:
         ours = {x + left + 0.05: cells[index].ours for x, cells in enumerate(columns)}
         series.append(pointed(f"{label}, paper", papers, init, method=label, points="hollow"))
         series.append(pointed(f"{label}, ours", ours, init, method=label))
-    names = tuple(column.label.removesuffix(")").replace(" (", "\n") for column in COLUMNS)
+    names = tuple(column.label.removesuffix(")").replace(" (", "\n") for column in CONTEMPORARY)
     return Figure("Mean rank", "", "mean rank, 1 is best", series, names=names)
 
 
