@@ -3,7 +3,7 @@ import threading
 import pytest
 import torch
 
-from orthosparse.threads import kernel_threads, workers
+from orthosparse.threads import kernel_threads, on_threads, workers
 
 LARGE = 2**20
 
@@ -78,3 +78,13 @@ def test_the_number_of_threads_of_torch_survives_work_that_sets_it(threads):
     other.start()
     other.join()
     assert later == [2]
+
+
+def test_threads_are_put_back_after_an_error():
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), on_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise KeyError
+    with on_threads(None):
+        assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == before

@@ -1,4 +1,4 @@
-"""Layers shared among threads: each takes the next that is left, so that a thread on a busy core holds nobody up."""
+"""How many threads torch computes on, and layers shared among threads: each takes the next that is left."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +15,17 @@ _here = threading.local()
 def kernel_threads(weights: int) -> int:
     """Return how many threads a kernel may take: torch's number, but one for few weights, or inside of `workers`."""
     return 1 if weights < _LARGE or getattr(_here, "shared", False) else torch.get_num_threads()
+
+
+@contextmanager
+def on_threads(number: int | None) -> Iterator[None]:
+    """Let torch compute on so many threads while the block runs; None: on as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if number is None else number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 
 from orthosparse.deploying import choosing
-from orthosparse.deploying.choosing import choose
+from orthosparse.deploying.choosing import choose, keep_features_first
 from orthosparse.deploying.modules import EntriesLinear
 from orthosparse.progress import silent
 
@@ -18,7 +18,7 @@ def sparse_pair(generator):
 
 
 def timed(monkeypatch, **times):
-    monkeypatch.setattr(choosing, "seconds", lambda calls, *_, **__: {name: times[name] for name in calls})
+    monkeypatch.setattr(choosing, "seconds_in_turn", lambda calls, *_, **__: {name: times[name] for name in calls})
 
 
 def chosen(model, x=None, tolerance=1e-4):
@@ -61,7 +61,7 @@ def test_layers_are_measured_on_what_chosen_layers_before_them_return(generator,
         shapes.append([call().shape for call in calls.values()])
         return dict.fromkeys(calls, 1.0)
 
-    monkeypatch.setattr(choosing, "seconds", seconds)
+    monkeypatch.setattr(choosing, "seconds_in_turn", seconds)
     model = nn.Sequential(nn.Linear(8, 6), nn.Unflatten(1, (2, 3)), nn.Linear(3, 4))
     chosen(model.requires_grad_(False))
     assert shapes == [[(2, 6)], [(2, 2, 4)]]
@@ -85,3 +85,40 @@ def test_the_memory_format_of_the_input_is_kept_unless_the_other_is_faster(gener
     ]:
         timed(monkeypatch, **times)
         assert chosen(layer, given)[0].form == form
+
+
+def entries(inputs, outputs):
+    return EntriesLinear(nn.Linear(inputs, outputs).requires_grad_(False))
+
+
+class Leaves(fx.Tracer):
+    def is_leaf_module(self, module, name):
+        return isinstance(module, EntriesLinear) or super().is_leaf_module(module, name)
+
+
+def traced(model):
+    return fx.GraphModule(model, Leaves().trace(model))
+
+
+def test_results_lie_features_first_between_layers_of_entries_alone():
+    graph = traced(nn.Sequential(entries(6, 5), nn.ReLU(), entries(5, 4), nn.Softmax(-1), entries(4, 3)))
+    x = torch.randn(7, 6)
+    expected = graph(x)
+    keep_features_first(graph)
+    assert [graph.get_submodule(name).features_first for name in ("0", "2", "4")] == [True, False, False]
+    torch.testing.assert_close(graph(x), expected)
+
+
+def test_a_result_that_something_else_reads_too_is_contiguous():
+    class Branched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = entries(4, 4), entries(4, 4)
+
+        def forward(self, x):
+            y = self.one(x)
+            return y + self.two(y.relu())
+
+    graph = traced(Branched())
+    keep_features_first(graph)
+    assert not graph.get_submodule("one").features_first

@@ -47,3 +47,15 @@ def test_a_network_that_does_not_compile_is_left_out_with_the_reason(monkeypatch
     found.add_compiled("compiled", found.by_name["eager"])
     assert found.notes == ["compiled: torch.compile fails: RuntimeError: no compiler"]
     assert set(found.by_name) == {"eager"}
+
+
+def test_networks_are_timed_without_gradients():
+    class Watched(nn.Linear):
+        def forward(self, x):
+            seen.append(torch.is_inference_mode_enabled())
+            return super().forward(x)
+
+    seen = []
+    found = networks_of(nn.Sequential(Watched(3, 3)), torch.ones(1, 3))
+    assert set(found.times()) == {"eager"}
+    assert all(seen)

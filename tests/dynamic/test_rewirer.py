@@ -9,8 +9,7 @@ from torch.nn import functional as F
 import orthosparse
 from contracts.ranks import on_two_ranks
 from orthosparse import masking
-from orthosparse.dynamic._criteria import drop_smallest, grow_largest
-from orthosparse.dynamic._schedules import cosine
+from orthosparse.dynamic._criteria import cosine, drop_smallest, grow_largest
 
 GROW = ("gradient", "random", "momentum")
 

@@ -17,7 +17,7 @@ from orthosparse.init import (
     sparse_delta_orthogonal_,
     sparse_orthogonal_,
 )
-from orthosparse.init.conv_kernels import projections
+from orthosparse.init.dense import projections
 from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_score, rounding_floor
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

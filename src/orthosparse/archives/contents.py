@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from orthosparse.archives.packing import Packing, is_masked_by, pack, unpack
-from orthosparse.archives.rows import Rows, pack_rows, unpack_rows
+from orthosparse.archives.packing import Packing, Rows, is_masked_by, pack, pack_rows, unpack, unpack_rows
 from orthosparse.checks import check_storable
 from orthosparse.modules.compact_module import Compact
 

@@ -1,21 +1,24 @@
 """The fastest form of each layer, measured on the inputs that it meets, in one pass through the network."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from orthosparse.deploying.copies import Arguments, difference, outputs_of
 from orthosparse.deploying.folding import LAYERS, Layer
 from orthosparse.deploying.forms import CHANNELS_LAST, DENSE, forms_of
-from orthosparse.deploying.layouts import keep_features_first
+from orthosparse.deploying.modules import EntriesLinear
+from orthosparse.deploying.rules import is_pointwise
 from orthosparse.deploying.table import DeployedLayer
-from orthosparse.deploying.timing import seconds
+from orthosparse.deploying.tracing import calls_of
 from orthosparse.masking.exchange import exchange
 from orthosparse.progress import Reporter
+from orthosparse.stopwatch import seconds_in_turn
 
-_BLOCK = 0.005
+_BLOCK, _ROUNDS = 0.005, 7
 _MARGIN = 0.9  # a form replaces the one that would be taken without it if it takes at most this share of the time
 
 
@@ -77,7 +80,8 @@ def _fastest(name: str, layer: Layer, x: Tensor, tolerance: float) -> tuple[nn.M
         if (gap := difference([module(x)], expected)) > tolerance:
             del forms[form]
             notes.append(f"{form}: outputs differ by {gap:.1e}")
-    times = seconds({form: _call(module, x) for form, module in forms.items()}, x.device, block=_BLOCK)
+    calls = {form: partial(module, x) for form, module in forms.items()}
+    times = seconds_in_turn(calls, x.device, block=_BLOCK, rounds=_ROUNDS)
     dense = _dense(times, x)
     best = min(times, key=times.__getitem__)
     form = best if times[best] < _MARGIN * times[dense] else dense
@@ -97,5 +101,22 @@ def _dense(times: dict[str, float], x: Tensor) -> str:
     return other if times[other] < _MARGIN * times[same] else same
 
 
-def _call(module: nn.Module, x: Tensor) -> Callable[[], Tensor]:
-    return lambda: module(x)
+def keep_features_first(model: nn.Module) -> None:
+    """Let linear layers of entries leave their results as they compute them where only such layers read them."""
+    if not isinstance(model, fx.GraphModule):
+        return
+    for name, calls in calls_of(model).items():
+        module = model.get_submodule(name)
+        if isinstance(module, EntriesLinear):
+            module.features_first = all(_is_read_by_entries(model, call) for call in calls)
+
+
+def _is_read_by_entries(model: fx.GraphModule, node: fx.Node) -> bool:
+    return bool(node.users) and all(_reads_features_first(model, user) for user in node.users)
+
+
+def _reads_features_first(model: fx.GraphModule, node: fx.Node) -> bool:
+    module = model.get_submodule(str(node.target)) if node.op == "call_module" else None
+    if isinstance(module, EntriesLinear):
+        return True
+    return is_pointwise(node, module) and _is_read_by_entries(model, node)

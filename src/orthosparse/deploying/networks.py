@@ -1,8 +1,9 @@
 """The whole network in other forms: shrunk, channels last, compiled; each only if it computes the same."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -10,10 +11,11 @@ from torch import nn
 from orthosparse.deploying.copies import Arguments, difference, in_format, outputs_of
 from orthosparse.deploying.folding import fold_norms
 from orthosparse.deploying.shrinking import shrink
-from orthosparse.deploying.timing import seconds
 from orthosparse.deploying.tracing import first_line, record_shapes, traced
+from orthosparse.stopwatch import seconds_in_turn
 
-_BLOCK = 0.03
+_BLOCK, _ROUNDS = 0.03, 7
+Key = TypeVar("Key")
 
 
 class Networks:
@@ -84,17 +86,17 @@ class Networks:
                 self.base, self.removed["deployed"] = smaller, removed
             for memory_format in (torch.contiguous_format, torch.channels_last):
                 forms[split, memory_format] = in_format(smaller, memory_format), removed
-        times = seconds({key: self.call(network) for key, (network, _) in forms.items()}, self.device, block=_BLOCK)
+        times = self._seconds({key: network for key, (network, _) in forms.items()})
         if times:
             best = min(times, key=times.__getitem__)
             self.by_name["shrunk dense"], self.removed["shrunk dense"] = forms[best]
 
     def times(self) -> dict[str, float]:
         """Return the seconds that each network takes on the example."""
-        calls = {name: self.call(network) for name, network in self.by_name.items()}
-        return seconds(calls, self.device, block=_BLOCK)
+        return self._seconds(self.by_name)
 
-    def call(self, network: nn.Module) -> Callable[[], Any]:
-        """Return a function that runs a network on the example."""
+    def _seconds(self, networks: Mapping[Key, nn.Module]) -> dict[Key, float]:
         args, kwargs = self.arguments
-        return lambda: network(*args, **kwargs)
+        calls = {key: partial(network, *args, **kwargs) for key, network in networks.items()}
+        with torch.inference_mode():
+            return seconds_in_turn(calls, self.device, block=_BLOCK, rounds=_ROUNDS)

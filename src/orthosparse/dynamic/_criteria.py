@@ -1,4 +1,6 @@
-"""Which active units are dropped and which inactive ones are grown, in exact numbers, ties by index."""
+"""How many active units move at a step, which are dropped and which grown, in exact numbers, ties by index."""
+
+import math
 
 import torch
 
@@ -44,3 +46,13 @@ def _largest(score: torch.Tensor, number: int) -> torch.Tensor:
     chosen = torch.zeros(score.numel(), dtype=torch.bool, device=score.device)
     chosen[order[:number]] = True
     return chosen.view(score.shape)
+
+
+def cosine(fraction: float, step: int, end: float) -> float:
+    """Return `fraction` annealed to 0 at step `end` along half a cosine (Evci et al. 2020, section 3).
+
+    Example:
+        >>> [round(cosine(0.5, step, 100), 3) for step in (0, 50, 100, 150)]
+        [0.5, 0.25, 0.0, 0.0]
+    """
+    return fraction / 2 * (1 + math.cos(math.pi * min(step / end, 1.0)))

@@ -1,7 +1,7 @@
 """The layers whose units move, masked ones and modules of active weights alone, as the Rewirer sees them."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,84 +13,50 @@ from orthosparse.modules.compact_module import Compact
 from orthosparse.structures import block_of, structure_of
 
 
-class Units(Protocol):
-    """The units of one layer: entries, or blocks."""
+@dataclass(frozen=True)
+class Units:
+    """The units of one layer: entries, or blocks where its mask has whole ones.
+
+    Attributes:
+        layer: a masked tensor (a ``MaskedTensor``), or a module of active weights.
+    """
+
+    layer: Any
 
     @property
     def parameter(self) -> Tensor:
         """What an optimizer sees."""
+        return self.layer.values if self._is_compact else self.layer.original  # type: ignore[no-any-return]
 
     @property
     def host(self) -> Any:
         """What a listener to the dense gradient is set on."""
+        return self.layer if self._is_compact else self.layer.holder
 
     @property
     def like(self) -> Tensor:
         """A tensor of the shape, and on the device, of the dense gradient."""
+        if not self._is_compact:
+            return self.layer.holder.mask  # type: ignore[no-any-return]
+        entry = torch.empty((), device=self.parameter.device)
+        return entry.expand(self.layer.out_features, self.layer.in_features)
 
     @property
     def block(self) -> int:
         """Rows and columns of a unit."""
+        return self.layer.unit if self._is_compact else block_of(structure_of(self.like))
 
     def weight(self) -> Tensor:
         """Return the whole weight."""
+        return self.layer.weight if self._is_compact else full_tensor(self.parameter)
+
+    @property
+    def _is_compact(self) -> bool:
+        return isinstance(self.layer, Compact)
 
 
 def units_of(model: nn.Module) -> dict[str, Units]:
     """Return the units of every layer of `model` that has some, by layer name."""
-    masked: dict[str, Units] = {name: _MaskedUnits(held) for name, held in masked_layers(model).items()}
+    masked = {name: Units(held) for name, held in masked_layers(model).items()}
     compact = compact_modules(unwrapped(model)).items()
-    return masked | {layer_name(name, "weight"): _CompactUnits(module) for name, module in compact}
-
-
-@dataclass(frozen=True)
-class _MaskedUnits:
-    """Those of a masked tensor (a ``MaskedTensor``): blocks where its mask has whole ones."""
-
-    masked: Any
-
-    @property
-    def parameter(self) -> Tensor:
-        return self.masked.original  # type: ignore[no-any-return]
-
-    @property
-    def host(self) -> Any:
-        return self.masked.holder
-
-    @property
-    def like(self) -> Tensor:
-        return self.masked.holder.mask  # type: ignore[no-any-return]
-
-    @property
-    def block(self) -> int:
-        return block_of(structure_of(self.like))
-
-    def weight(self) -> Tensor:
-        return full_tensor(self.parameter)
-
-
-@dataclass(frozen=True)
-class _CompactUnits:
-    """Those of a module of active weights alone."""
-
-    module: Compact
-
-    @property
-    def parameter(self) -> Tensor:
-        return self.module.values
-
-    @property
-    def host(self) -> Any:
-        return self.module
-
-    @property
-    def like(self) -> Tensor:
-        entry = torch.empty((), device=self.module.values.device)
-        return entry.expand(self.module.out_features, self.module.in_features)
-
-    @property
-    def block(self) -> int:
-        return self.module.unit
-
-    def weight(self) -> Tensor:
-        return self.module.weight
+    return masked | {layer_name(name, "weight"): Units(module) for name, module in compact}

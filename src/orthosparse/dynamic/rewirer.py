@@ -11,9 +11,8 @@ from orthosparse import masking
 from orthosparse.checks import check_at_least, check_density, check_optimizer
 from orthosparse.choices import GrowthName
 from orthosparse.distributed import Group, broadcast_seed, check_group, full_tensor, mean_over_ranks, reshard
-from orthosparse.dynamic._criteria import drop_smallest, grow_largest, sizes_of
+from orthosparse.dynamic._criteria import cosine, drop_smallest, grow_largest, sizes_of
 from orthosparse.dynamic._gradients import DenseGradients
-from orthosparse.dynamic._schedules import cosine
 from orthosparse.dynamic._state import read_state
 from orthosparse.dynamic._units import units_of
 from orthosparse.layers import unwrapped

@@ -14,8 +14,9 @@ from torch import Tensor
 from orthosparse.checks import check_at_least, check_count, check_dtype
 from orthosparse.choices import StartName, StopName
 from orthosparse.givens.task import make_task
-from orthosparse.haar import haar, one_thread
+from orthosparse.haar import haar
 from orthosparse.randomness import derive, draw_seed
+from orthosparse.threads import on_threads
 
 if TYPE_CHECKING:
     from orthosparse.givens.block_plan import BlockPlan
@@ -81,7 +82,7 @@ def _rotated(made: "BlockPlan", side: int, seed: int) -> Tensor:
     blocks = torch.zeros(int(made.active.sum()), side, side, dtype=torch.float64, device="cpu")
     blocks[slots[filled.nonzero()]] = haar(len(made.start), side, side, generator=derive(seed, "start"))
     draws = _rotations(len(made.pairs), 2 * side, derive(seed, "rotations"))
-    with one_thread():
+    with on_threads(1):
         for (i, j), rotation in zip(made.pairs, draws, strict=True):
             rows = np.flatnonzero(filled[i] | filled[j])
             filled[i, rows] = filled[j, rows] = True

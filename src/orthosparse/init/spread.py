@@ -11,10 +11,10 @@ import torch
 
 from orthosparse.distributed import write_
 from orthosparse.givens import Law, sample
-from orthosparse.haar import one_thread
 from orthosparse.init.sparse import core_of
 from orthosparse.masks import resize_towards
 from orthosparse.randomness import derive, draw_seed
+from orthosparse.threads import on_threads
 
 _HALVINGS = 12  # of the range of densities in which the largest that fits is looked for
 
@@ -73,7 +73,7 @@ def _largest(
             )
             for side, shape in (("first", (first, inner)), ("second", (inner, second)))
         )
-        with one_thread():
+        with on_threads(1):
             kernel = torch.stack([left[:, at] @ right[at] for at in channels], -1)
             paths = torch.stack([left_mask[:, at].float() @ right_mask[at].float() for at in channels], -1)
         return kernel, paths > 0

@@ -11,12 +11,12 @@ from torch.nn.modules.conv import _ConvNd
 
 from orthosparse import orthogonality
 from orthosparse.checks import check_model, describe, named_on_error
-from orthosparse.isometry._by_layer import ByLayer
 from orthosparse.isometry._functional import check_input, frozen_state, layers_of, untraced
 from orthosparse.isometry._spectrum import Spectrum, spectrum_of
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.strides import dilated
 from orthosparse.substitution import substituted
+from orthosparse.tables import html_table
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,14 @@ class LayerScore:
         """Return the columns of its line in a table."""
         sides = "" if self.spatial is None else "x".join(map(str, self.spatial))
         return {"orthogonality": f"{self.score:.2e}", "signal": sides, "note": self.note}
+
+
+class _ByLayer(dict[str, Any]):
+    """What was measured of every layer, by name; a notebook shows it as a table."""
+
+    def _repr_html_(self) -> str:
+        lines = [{"layer": name, **entry.cells()} for name, entry in self.items()]
+        return html_table(list(lines[0]) if lines else ["layer"], [list(line.values()) for line in lines])
 
 
 @overload
@@ -94,7 +102,7 @@ def orthogonality_score(
         raise TypeError(f"{', '.join(options)}: of one weight only; a model knows them of its layers")
     found = layers_of(check_model(weight_or_model), layers)
     sizes = {} if x is None else _signal_sizes(weight_or_model, x, found)
-    return ByLayer({name: _score(layer, sizes.get(name), gain) for name, layer in found.items()})
+    return _ByLayer({name: _score(layer, sizes.get(name), gain) for name, layer in found.items()})
 
 
 def layer_singular_values(
@@ -114,7 +122,7 @@ def layer_singular_values(
     """
     found = layers_of(check_model(model), layers)
     sizes = {} if x is None else _signal_sizes(model, x, found)
-    return ByLayer({name: _spectrum(layer, sizes.get(name)) for name, layer in found.items()})
+    return _ByLayer({name: _spectrum(layer, sizes.get(name)) for name, layer in found.items()})
 
 
 def _score(layer: Layer, spatial: tuple[int, ...] | None, gain: float) -> LayerScore:

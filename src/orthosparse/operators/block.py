@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from orthosparse.operators import block_batched, block_launches
-from orthosparse.operators.autocast import cast
 from orthosparse.operators.block_plan import GROUPS
 from orthosparse.operators.block_plan import plan_of as plan_of
-from orthosparse.operators.registration import Kind, check_factors, linear, matrix, register
+from orthosparse.operators.registration import Kind, cast, check_factors, linear, matrix, register
 
 SIZES = tuple(GROUPS)
 _KERNEL_TYPES = (torch.bfloat16, torch.float16, torch.float32)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from orthosparse.operators.autocast import without_autocast
 from orthosparse.operators.block_plan import tables_of
+from orthosparse.operators.registration import without_autocast
 
 
 @without_autocast

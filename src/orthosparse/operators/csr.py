@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from orthosparse.operators import csr_kernel, csr_torch
-from orthosparse.operators.autocast import cast
 from orthosparse.operators.block_plan import starts_of
-from orthosparse.operators.registration import Kind, check_factors, linear, matrix, register
+from orthosparse.operators.registration import Kind, cast, check_factors, linear, matrix, register
 
 _backend = csr_kernel if csr_kernel.is_built() else csr_torch
 

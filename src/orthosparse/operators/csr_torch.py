@@ -5,7 +5,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from orthosparse.operators.autocast import without_autocast
+from orthosparse.operators.registration import without_autocast
 
 with warnings.catch_warnings():  # torch says once that its CSR tensors are in beta
     warnings.simplefilter("ignore")

@@ -9,6 +9,7 @@ order.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
@@ -198,3 +199,22 @@ def _product_flops(x_shape: Any, values_shape: Any, *rest: Any, out_shape: Any =
 def _weight_grad_flops(grad_shape: Any, *rest: Any, out_shape: Any = None, **others: Any) -> int:
     del rest, others
     return int(2 * math.prod(grad_shape[:-1]) * math.prod(out_shape))
+
+
+def without_autocast(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Let `function`, whose first argument is a tensor, compute in the type of its arguments, also under autocast."""
+
+    @wraps(function)
+    def run(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        kind = x.device.type
+        if not torch.is_autocast_enabled(kind):
+            return function(x, *args, **kwargs)
+        with torch.autocast(kind, enabled=False):
+            return function(x, *args, **kwargs)
+
+    return run
+
+
+def cast(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
+    """Return the tensors in a type; float64 stays, as under autocast."""
+    return [each if each is None or each.dtype == torch.float64 else each.to(dtype) for each in tensors]

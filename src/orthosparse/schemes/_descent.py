@@ -8,6 +8,7 @@ from functools import partial
 import torch
 
 from orthosparse.progress import Reporter, silent
+from orthosparse.threads import on_threads
 
 CHECK = 50  # iterations from one look at the states to the next
 WINDOW = 250  # iterations within which a loss has to fall; a multiple of CHECK
@@ -139,14 +140,10 @@ def _in_threads(work: Callable[[list[int]], None], jobs: Iterator[list[int]], st
     Weights off the optimum's support sink among the denormal numbers, where arithmetic is several times slower. They
     are flushed to zero in these threads alone: the setting belongs to a thread and ends with it.
     """
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)  # what new threads take over
-        with ThreadPoolExecutor(threads, initializer=partial(torch.set_flush_denormal, True)) as pool:
-            try:
-                for _ in pool.map(work, jobs):
-                    pass
-            finally:
-                stopped.set()  # after an interrupt: do not compute on to the end
-    finally:
-        torch.set_num_threads(threads)
+    pool = ThreadPoolExecutor(torch.get_num_threads(), initializer=partial(torch.set_flush_denormal, True))
+    with on_threads(1), pool:  # what new threads take over
+        try:
+            for _ in pool.map(work, jobs):
+                pass
+        finally:
+            stopped.set()  # after an interrupt: do not compute on to the end

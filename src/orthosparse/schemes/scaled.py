@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from orthosparse.distributed import full_tensor, write_
-from orthosparse.haar import one_thread
 from orthosparse.layers import Layer
 from orthosparse.mappings import Masks
 from orthosparse.masks import counts_of
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.schemes._fill import FARTHEST_DRAW, check_scales, fill_biases, match_layers
+from orthosparse.threads import on_threads
 
 
 def scaled(
@@ -57,7 +57,7 @@ def scaled(
 def _deviation(layer: Layer, count: int) -> float:
     """Return the standard deviation of the active weights."""
     weight = full_tensor(layer.parameter()).to("cpu", torch.float64).contiguous()
-    with one_thread():
+    with on_threads(1):
         squares = float(torch.linalg.vector_norm(weight) ** 2)
     deviation = math.sqrt(squares / max(count, 1))
     limit = torch.finfo(layer.parameter().dtype).max / FARTHEST_DRAW
