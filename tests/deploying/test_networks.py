@@ -28,6 +28,16 @@ def test_channels_last_is_for_pictures_alone(generator):
     assert "channels-last" in found.by_name
 
 
+def test_networks_of_pictures_and_of_volumes_have_every_form(generator):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Unflatten(1, (2, 2)), nn.Conv3d(2, 3, (1, 3, 3))).eval()
+    networks = networks_of(model, torch.randn(2, 3, 8, 8, generator=generator), 1e-4)
+    networks.add_channels_last()
+    networks.add_shrunk()
+    assert networks.by_name.keys() == {"eager", "channels-last", "shrunk dense"}
+    assert networks.by_name["channels-last"][0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert networks.by_name["channels-last"][3].weight.is_contiguous()
+
+
 def test_the_base_of_sparse_layers_selects_no_channels(generator):
     found = networks_of(network("residual", generator), pictures(generator))
     found.add_shrunk()
