@@ -4,13 +4,12 @@ import math
 import pytest
 import torch
 
+from contracts.rounding import is_orthogonal, rounding_floor
 from orthosparse import orthogonality
 from orthosparse.orthogonality import (
     dead_inputs,
     dead_outputs,
-    is_orthogonal,
     orthogonality_score,
-    rounding_floor,
     singular_values_of,
 )
 

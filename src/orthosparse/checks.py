@@ -218,6 +218,22 @@ def _described(model: Any) -> str:
     return f"{model!r:.200} ({type(model).__name__}){hint}"
 
 
+def check_arguments(given: Any, argument: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what a model is called with, from a tensor, a tuple of arguments or a dict of keyword arguments.
+
+    Raises:
+        TypeError: none of these.
+    """
+    if isinstance(given, torch.Tensor):
+        return (given,), {}
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    if isinstance(given, tuple | list):
+        return tuple(given), {}
+    kind = type(given).__name__
+    raise TypeError(f"{argument}: expected a tensor, a tuple of arguments or a dict of them; got {kind}")
+
+
 @contextmanager
 def named_on_error(argument: str) -> Iterator[None]:
     """Say of an argument what a model raises when it is called with a wrong one; other errors are the model's own."""

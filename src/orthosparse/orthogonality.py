@@ -10,7 +10,6 @@ signal, that it is (see `strides`).
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -19,9 +18,6 @@ from orthosparse.gram import sparse_squares
 from orthosparse.strides import per_side, polyphase
 from orthosparse.threads import kernel_threads
 
-# Rounding of a long chain of float64 operations: measured scores are 1e-14 for rotations (300 rows), 1e-13 for dense
-# kernels (512 channels, five QRs), and grow about like the side.
-_FLOAT64_FLOOR, _FLOAT64_GROWTH = 1e-12, 1e-15
 _LARGE = 2**16  # entries from which on it pays to look for non-zeros first
 
 
@@ -90,38 +86,6 @@ def _squares(matrices: torch.Tensor) -> torch.Tensor:
     rows = (torch.view_as_real(gram) if gram.is_complex() else gram).flatten(1)
     squares: torch.Tensor = torch.linalg.vecdot(rows, rows)
     return squares
-
-
-def rounding_floor(weight: torch.Tensor) -> float:
-    """Return the largest score that rounding to the weight's dtype can give an orthogonal weight.
-
-    Rounding moves W to W + D with |D| <= u |W|, u = eps / 2 entry by entry, and W has as much mass as orthonormal rows:
-    ||W||_F^2 = m, the smaller side summed over the groups. So the score is at most 2 ||D||_F + ||D||_F^2, close to
-    eps sqrt(m); it is doubled for the entries that fall among the subnormals. m is bounded by the first side here.
-    """
-    eps = torch.finfo(weight.dtype).eps if weight.is_floating_point() else 0.0
-    return max(2 * eps * math.sqrt(weight.shape[0]), _FLOAT64_FLOOR + _FLOAT64_GROWTH * weight.shape[0])
-
-
-def is_orthogonal(
-    weight: torch.Tensor,
-    *,
-    tol: float | None = None,
-    groups: int = 1,
-    transposed: bool = False,
-    spatial: int | Sequence[int] | None = None,
-    stride: int | Sequence[int] = 1,
-    gain: float = 1.0,
-) -> bool:
-    """Return whether the score is at most `tol`, by default what rounding to the weight's dtype explains.
-
-    Example:
-        >>> is_orthogonal(torch.eye(3, 5)), is_orthogonal(torch.ones(3, 5))
-        (True, False)
-    """
-    sides: dict[str, Any] = {"groups": groups, "transposed": transposed, "spatial": spatial, "stride": stride}
-    score = orthogonality_score(weight, gain=gain, **sides)
-    return score <= (rounding_floor(weight) if tol is None else tol)
 
 
 def singular_values_of(

@@ -5,11 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.rounding import rounding_floor
 from orthosparse import givens
 from orthosparse.init import alignment, sparse_delta_orthogonal_, sparse_orthogonal_
 from orthosparse.init.alignment import aligned_order, permute
 from orthosparse.masks import draw
-from orthosparse.orthogonality import orthogonality_score, rounding_floor
+from orthosparse.orthogonality import orthogonality_score
 from orthosparse.structures import grid_of, tiled
 
 

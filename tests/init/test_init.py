@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from contracts.rounding import rounding_floor
 from orthosparse import givens
 from orthosparse.init import (
     conv_orthogonal_,
@@ -18,7 +19,7 @@ from orthosparse.init import (
     sparse_orthogonal_,
 )
 from orthosparse.init.dense import projections
-from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_score, rounding_floor
+from orthosparse.orthogonality import dead_inputs, dead_outputs, orthogonality_score
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}

@@ -1,12 +1,12 @@
 """How long the masked and the compact form of each layer take, forward + backward, on the inputs that it meets."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from orthosparse.checks import named_on_error
+from orthosparse.checks import check_arguments, named_on_error
 from orthosparse.compacting.forms import Candidate, build
 from orthosparse.compacting.table import MASKED
 from orthosparse.stopwatch import seconds_in_turn
@@ -49,28 +49,17 @@ def _inputs_of(model: nn.Module, batch: Any, modules: set[nn.Module]) -> dict[nn
         if isinstance(x, Tensor):
             seen.setdefault(module, []).append((tuple(x.shape), x.dtype))
 
+    args, kwargs = check_arguments(batch, "batch")
     hooks = [module.register_forward_pre_hook(note, with_kwargs=True) for module in modules]
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     devices = sorted({parameter.device.index for parameter in model.parameters() if parameter.is_cuda})
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices), substituted(model, buffers):
-            _call(model, batch)
+        with torch.no_grad(), torch.random.fork_rng(devices), substituted(model, buffers), named_on_error("batch"):
+            model(*args, **kwargs)
     finally:
         for hook in hooks:
             hook.remove()
     return seen
-
-
-def _call(model: nn.Module, batch: Any) -> None:
-    if not isinstance(batch, Mapping | tuple | list | Tensor):
-        raise TypeError(f"batch: expected a tensor, a tuple of arguments or a dict of them; got {type(batch).__name__}")
-    with named_on_error("batch"):
-        if isinstance(batch, Mapping):
-            model(**batch)
-        elif isinstance(batch, Tensor):
-            model(batch)
-        else:
-            model(*batch)
 
 
 def _ratio(candidate: Candidate, inputs: list[Inputs]) -> float:

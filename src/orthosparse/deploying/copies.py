@@ -1,6 +1,5 @@
 """A copy of a model for inference: masks taken off, eval mode, on a device; and what it is called with."""
 
-from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, TypeVar
 
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map
 
-from orthosparse.checks import check_model, named_on_error
+from orthosparse.checks import check_arguments, check_model, named_on_error
 from orthosparse.distributed import is_sharded
 from orthosparse.layers import unwrapped
 from orthosparse.masking import bake
@@ -38,18 +37,9 @@ def inference_copy(model: nn.Module, device: torch.device | None) -> nn.Module:
 
 
 def arguments_of(example: Any, device: torch.device | None) -> Arguments:
-    """Return what a model is called with, from a tensor, a tuple of arguments or a dict of keyword arguments.
-
-    Raises:
-        TypeError: none of these.
-    """
-    if not isinstance(example, Mapping | tuple | list | Tensor):
-        kind = type(example).__name__
-        raise TypeError(f"example: expected a tensor, a tuple of arguments or a dict of them; got {kind}")
-    moved = tree_map(lambda value: value.detach().to(device) if isinstance(value, Tensor) else value, example)
-    if isinstance(moved, Mapping):
-        return (), dict(moved)
-    return ((moved,), {}) if isinstance(moved, Tensor) else (tuple(moved), {})
+    """Return what a model is called with (see `check_arguments`), detached and on a device."""
+    given = check_arguments(example, "example")
+    return tree_map(lambda value: value.detach().to(device) if isinstance(value, Tensor) else value, given)  # type: ignore[no-any-return]
 
 
 def outputs_of(model: nn.Module, arguments: Arguments) -> list[Tensor]:

@@ -1,6 +1,5 @@
 """The forms that a layer can have for inference: dense in both memory formats, single entries, blocks, 2:4."""
 
-import warnings
 from copy import deepcopy
 
 import torch
@@ -11,6 +10,7 @@ from orthosparse.deploying.copies import in_format
 from orthosparse.deploying.folding import Layer, pads
 from orthosparse.deploying.modules import EntriesConv, EntriesLinear
 from orthosparse.deploying.tracing import first_line
+from orthosparse.masking.semi_structured import semi_structured
 from orthosparse.operators import SIZES, has_convolutions
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, block_of, structure_of
 
@@ -70,7 +70,5 @@ def _without_entries(layer: Layer) -> str:
 
 def _semi_structured(layer: nn.Linear) -> nn.Module:
     new = deepcopy(layer)
-    with warnings.catch_warnings():  # torch says that these tensors are a prototype
-        warnings.filterwarnings("ignore", message=".*SparseSemiStructuredTensor.*prototype", category=UserWarning)
-        new.weight = nn.Parameter(torch.sparse.to_sparse_semi_structured(layer.weight), requires_grad=False)
+    new.weight = nn.Parameter(semi_structured(layer.weight), requires_grad=False)
     return new

@@ -88,8 +88,9 @@ def conv_orthogonal_(
         generator: gives one seed; None: one from the operating system.
 
     Example:
-        >>> from orthosparse.orthogonality import is_orthogonal
-        >>> is_orthogonal(conv_orthogonal_(torch.empty(4, 3, 3, 2), generator=torch.Generator().manual_seed(0)))
+        >>> from orthosparse.isometry import orthogonality_score
+        >>> weight = conv_orthogonal_(torch.empty(4, 3, 3, 2), generator=torch.Generator().manual_seed(0))
+        >>> orthogonality_score(weight) < 1e-6
         True
     """
     del transposed  # the adjoint of an orthogonal map is orthogonal: one draw serves both ways to store it

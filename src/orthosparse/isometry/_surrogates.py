@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from orthosparse.isometry import _attention, _recurrences
+from orthosparse.isometry import _sequences
 
 Flag = Callable[[Tensor], Tensor]
 Rule = Callable[..., Any]
@@ -65,7 +65,7 @@ def _sum(flag: Flag, a: Any, b: Any, *, alpha: Any = 1) -> Any:
     if is_signal(a) and is_signal(b):
         return flag(a + abs(alpha) * b)
     signal, constant = (a, b) if is_signal(a) else (b, a)
-    if isinstance(constant, Tensor) and constant.numel() and float(constant.min()) <= _attention.CLOSED:
+    if isinstance(constant, Tensor) and constant.numel() and float(constant.min()) <= _sequences.CLOSED:
         return signal + constant
     return signal + _positive(constant)
 
@@ -186,6 +186,5 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["norm", "vector_norm"], _norm),
     **dict.fromkeys(["pow", "float_power"], _power),
     "interpolate": _interpolated,
-    **_attention.RULES,
-    **_recurrences.RULES,
+    **_sequences.RULES,
 }

@@ -50,10 +50,15 @@ def _linear_layers(model: nn.Module) -> list[tuple[str, nn.Linear, Tensor]]:
     return found
 
 
+def semi_structured(weight: Tensor) -> Tensor:
+    """Return a 2:4 matrix as torch's semi-structured tensor; torch says each time that those are a prototype."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*SparseSemiStructuredTensor.*prototype", category=UserWarning)
+        return torch.sparse.to_sparse_semi_structured(weight.contiguous())
+
+
 def _converted(name: str, weight: Tensor) -> Tensor:
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*SparseSemiStructuredTensor.*prototype", category=UserWarning)
-            return torch.sparse.to_sparse_semi_structured(weight.contiguous())
+        return semi_structured(weight)
     except RuntimeError as error:
         raise ValueError(f"model: torch has no semi-structured tensor for {name!r}: {error}") from error
