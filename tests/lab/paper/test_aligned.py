@@ -1,16 +1,12 @@
 """The study of aligned starts: ranks of its cells."""
 
-from pathlib import Path
-
 import pytest
 
 from lab.paper.rows import row_of
 from orthosparse.lab.experiments.training import group_of
 from orthosparse.lab.paper import aligned, frontpage
 from orthosparse.lab.paper._chapters import chapters_of
-from orthosparse.lab.paper._rows import read_rows
 
-ROOT = Path(__file__).parents[3]
 MLP = [each for each in aligned.experiments() if each.model == "mlp"]
 LINEAR_SNIP = [each for each in MLP if (each.activation, each.distribution) == ("linear", "snip")]
 
@@ -39,13 +35,6 @@ def test_the_page_has_the_tables_that_are_measured():
     assert "7-layer MLP" in page
     assert "| SNIP | EOI, aligned | ***60.00 n=1*** |" in page
     assert "CIFAR-10" not in page
-
-
-def test_the_page_has_the_tables_of_the_committed_rows():
-    rows, _ = read_rows((ROOT / "results").glob("*.jsonl"))
-    (chapter,) = chapters_of({"aligned": aligned}, rows)
-    page = (ROOT / "docs" / "evidence" / "aligned.md").read_text()
-    assert page == frontpage.study(chapter), "stale: run `make readme-table`"
 
 
 def test_the_networks_of_other_scales_train_in_one_stack_with_those_of_the_study():

@@ -1,15 +1,19 @@
 """The table of the front page: a line for whatever has rows, each with a command that makes those rows."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from lab.paper.rows import chosen, deep_starts, row_of, rows_for
 from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS, frontpage, singular_values
+from orthosparse.lab.paper._chapters import chapters_of
+from orthosparse.lab.paper._rows import read_rows
 from orthosparse.lab.sweep.rows import export
 from orthosparse.lab.sweep.store import Store
 
+ROOT = Path(__file__).parents[3]
 BASE = Training("resnet32", "cifar10", 0.1, "erk", "base")
 EOI = Training("resnet32", "cifar10", 0.1, "erk", "eoi")
 
@@ -182,3 +186,11 @@ def test_the_program_rewrites_the_pages_and_names_what_it_cannot_read(tmp_path, 
     assert made == ["deep_convolutional.png", "deep_networks.png", "singular_values.png"]
     assert frontpage.main([str(tmp_path), *map(str, tmp_path.glob("*.jsonl"))]) == 1
     assert "b.jsonl: expected a file of results" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", frontpage.STUDIES)
+def test_the_page_of_a_study_has_the_tables_of_the_committed_rows(name):
+    rows, _ = read_rows((ROOT / "results").glob("*.jsonl"))
+    (chapter,) = chapters_of({name: ITEMS[name]}, rows)
+    page = (ROOT / "docs" / "evidence" / frontpage.STUDIES[name]).read_text()
+    assert page == frontpage.study(chapter), "stale: run `make readme-table`"

@@ -18,6 +18,8 @@ from orthosparse.lab.rendering.text import markdown_table, markdown_text
 from orthosparse.lab.sweep.store import together_of
 
 FRONT = ("singular_values", "deep_networks", "contemporary")  # items of which the README shows the first row
+# Items of ours, and the pages of their tables.
+STUDIES = {"aligned": "aligned.md", "strides": "strides_trained.md", "depthwise": "depthwise_cifar10.md"}
 BEGIN, END = "<!-- begin: make readme-table -->", "<!-- end: make readme-table -->"
 _SHORT = 0.05  # seconds; less would read as none
 _HEADS = "| item | command | machine and time | paper | ours |\n|---|---|---|---|---|\n"
@@ -43,12 +45,12 @@ def table(rows: Iterable[Row], firsts: Sequence[str] | None = None) -> str:
 
 
 def study(chapter: Chapter) -> str:
-    """Return the tables of an item that has rows of the epochs it asks for, in Markdown, and the last of its notes."""
+    """Return the tables of an item that have rows of the epochs it asks for, in Markdown, and the last of its notes."""
     parts = []
     for table in chapter.rendered.tables:
         if any(cell.ours and cell.whole for cells in table.cells for cell in cells):
             parts += [f"**{markdown_text(table.title)}**", markdown_table(text_table(table))]
-    return "\n\n".join([*parts, markdown_text(chapter.rendered.notes[-1])]) + "\n"
+    return "\n\n".join([*(parts or ["Not measured yet."]), markdown_text(chapter.rendered.notes[-1])]) + "\n"
 
 
 def inserted(page: str, text: str) -> str:
@@ -84,8 +86,8 @@ def write_pages(rows: list[Row], root: Path) -> None:
     everything.write_text(inserted(everything.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
     chapters, evidence = chapters_of(ITEMS, rows), root / "docs" / "evidence"
     (evidence / "claims.md").write_text(claims.markdown(claims.claims_of(chapters)), encoding="utf-8")
-    aligned = next(chapter for chapter in chapters if chapter.name == "aligned")
-    (evidence / "aligned.md").write_text(study(aligned), encoding="utf-8")
+    for chapter in (each for each in chapters if each.name in STUDIES):
+        (evidence / STUDIES[chapter.name]).write_text(study(chapter), encoding="utf-8")
     deep_networks.save_figure(rows, assets / "deep_networks.png")
     deep_networks.save_figure(rows, assets / "deep_convolutional.png", model="cnn1000")
     singular_values.save_picture(rows, singular_values.points(), assets / "singular_values.png")
