@@ -146,6 +146,21 @@ def test_no_layer_is_below_its_floor_where_channels_may_stay_empty():
     assert [row.got for row in report.rows] == [row.asked for row in report.rows]
 
 
+def test_live_blocks_are_orthogonal_and_an_emptied_layer_stays_empty():
+    model = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 48, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight.fill_(1e-3)
+        model[1].weight.fill_(1.0)
+        model[1].weight[:16] = model[1].weight[:, 32:48] = 1e-2  # a row and a column of blocks, too small to be chosen
+    report = orthosparse.sparsify(
+        model, 6 / 28, distribution="magnitude", structure="block:16", align="live", generator=seeded()
+    )
+    assert [row.got for row in report.rows] == [0, 6 * 256]
+    assert "0: empty, nothing passes" in report.warnings
+    values = torch.linalg.svdvals(model[1].weight.detach())
+    torch.testing.assert_close(values, torch.tensor([1.0] * 32 + [0.0] * 16).double())
+
+
 def test_fused_parts_keep_the_counts_that_the_mask_gives_them_but_for_their_floors():
     attention = nn.MultiheadAttention(8, 2).double()
     mask = torch.zeros(24, 8, dtype=torch.bool)
