@@ -39,6 +39,8 @@ def test_the_largest_weights_keep_their_values_and_all_else_stays():
     touched = {f"{layer.module_name}.{layer.tensor}" for layer in layers.values()}
     assert all(torch.equal(value, after[name]) for name, value in before.items() if name not in touched)
     assert report.scheme == "values kept"
+    assert report.gain is None
+    assert "gain" not in str(report)
 
 
 @pytest.mark.parametrize("distribution", ["magnitude", "snip", "grasp", "synflow", "snip_iterative"])

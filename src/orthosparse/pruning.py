@@ -116,7 +116,7 @@ def prune(
         for name, layer in layers.items()
     ]
     name, left = label(score, density, scored=True), left_dense(model, layers)
-    return Report(tuple(rows), sum(asked.values()), name, KEPT, 1.0, seed, left, structure)
+    return Report(tuple(rows), sum(asked.values()), name, KEPT, None, seed, left, structure)
 
 
 def _layers(

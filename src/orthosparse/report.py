@@ -83,7 +83,7 @@ class Report:
             before it is rounded to whole ones.
         distribution: its name, or that densities were given by layer.
         scheme: its name; of `prune`, that values were kept.
-        gain: what orthogonal weights were multiplied by.
+        gain: what orthogonal weights were multiplied by; None of `prune`, which initialises nothing.
         seed: the seed everything was drawn from, wherever it came from: ``seed=report.seed`` repeats the call.
         left: the matrices and kernels of the model that stayed dense, each with the reason.
         structure: the units that are active or not; a layer that has others says so in its note.
@@ -94,7 +94,7 @@ class Report:
     asked: int
     distribution: str
     scheme: str
-    gain: float
+    gain: float | None
     seed: int
     left: Mapping[str, str] = field(default_factory=dict)
     structure: str = ENTRIES
@@ -147,7 +147,8 @@ class Report:
 
     def _total(self) -> str:
         units = "" if self.structure == ENTRIES else f", {self.structure}"
-        what = f"{self.distribution} + {self.scheme}{units}, gain {self.gain:g}, seed {self.seed}"
+        gain = "" if self.gain is None else f", gain {self.gain:g}"
+        what = f"{self.distribution} + {self.scheme}{units}{gain}, seed {self.seed}"
         return f"{self.got:,} of {self.numel:,} weights active = {self.density:.6f} (asked {self.asked:,}); {what}"
 
     def _repr_html_(self) -> str:

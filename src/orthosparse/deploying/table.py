@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from orthosparse.tables import html_table, text_table
-
-_HEADINGS = ("layer", "shape", "density", "form", "dense", "chosen", "ratio", "note")
 
 
 @dataclass(frozen=True)
@@ -31,12 +29,27 @@ class DeployedLayer:
     ratio: float = 1.0
     note: str = ""
 
+    def cells(self) -> tuple[str, ...]:
+        """Return what a table shows of the layer, below the `headings` of a DeployTable."""
+        dense = [seconds for form, seconds in self.times.items() if form.startswith("dense")]
+        return (
+            self.layer,
+            "x".join(map(str, self.shape)),
+            f"{self.density:.4f}",
+            self.form,
+            _milliseconds(min(dense)) if dense else "",
+            _milliseconds(self.times[self.form]) if self.form in self.times else "",
+            f"{self.ratio:.2f}x" if self.times else "",
+            self.note,
+        )
+
 
 @dataclass(frozen=True)
 class DeployTable:
     """What one call of deploy did; ``print`` it, show it in a notebook, or take ``to_dict()``.
 
     Attributes:
+        headings: those of the cells of a row.
         rows: one for each layer.
         latency: seconds a call of the whole network: ``eager``, ``channels-last`` and ``compiled`` are the network as
             it was given, with its zeros; ``shrunk dense`` is without its batch norms and dead units; ``deployed`` has
@@ -49,6 +62,8 @@ class DeployTable:
         error: the largest difference between the outputs on the example, over the largest output.
         notes: what was not done, and why.
     """
+
+    headings: ClassVar = ("layer", "shape", "density", "form", "dense", "chosen", "ratio", "note")
 
     rows: tuple[DeployedLayer, ...]
     latency: Mapping[str, float]
@@ -71,11 +86,12 @@ class DeployTable:
         return asdict(self) | {"ratio": self.ratio}
 
     def __str__(self) -> str:
-        table = text_table(_HEADINGS, map(_cells, self.rows), left=("layer", "shape", "form", "note"))
+        cells = [row.cells() for row in self.rows]
+        table = text_table(self.headings, cells, left=("layer", "shape", "form", "note"))
         return "\n".join([table, "", *self._last_lines()])
 
     def _repr_html_(self) -> str:
-        return html_table(_HEADINGS, map(_cells, self.rows), self._last_lines())
+        return html_table(self.headings, [row.cells() for row in self.rows], self._last_lines())
 
     def _last_lines(self) -> list[str]:
         times = ", ".join(f"{name} {_milliseconds(seconds)}" for name, seconds in self.latency.items())
@@ -87,20 +103,6 @@ class DeployTable:
             f"{before} -> {after} MiB; outputs within {self.error:.1e}",
             *self.notes,
         ]
-
-
-def _cells(row: DeployedLayer) -> tuple[str, ...]:
-    dense = [seconds for form, seconds in row.times.items() if form.startswith("dense")]
-    return (
-        row.layer,
-        "x".join(map(str, row.shape)),
-        f"{row.density:.4f}",
-        row.form,
-        _milliseconds(min(dense)) if dense else "",
-        _milliseconds(row.times[row.form]) if row.form in row.times else "",
-        f"{row.ratio:.2f}x" if row.times else "",
-        row.note,
-    )
 
 
 def _milliseconds(seconds: float) -> str:

@@ -29,9 +29,10 @@ def rendered():
 
 def test_every_layer_has_a_row_and_a_point_that_says_layer_shape_and_times():
     layers, _ = tables_of(TABLE)
-    assert [row.cells[0].text for row in layers.rows] == ["stem", "body.0", "<head>", "unused"]
+    assert [[cell.text for cell in row.cells] for row in layers.rows] == [list(row.cells()) for row in ROWS]
+    assert [column.heading for column in layers.columns] == list(TABLE.headings)
     page = rendered()
-    assert "body.0 (64x64, density 0.100): dense 4 ms, entries 1 ms, ratio 4" in page
+    assert "body.0 (64x64, density 0.100): dense 4.000 ms, entries 1.000 ms, ratio 4" in page
     assert "&lt;head&gt; (10x64, density 0.500)" in page
     assert "unused (10x64, density 0.500): not reached by the example" in page
     assert "<head> (10x64" not in page
@@ -41,15 +42,17 @@ def test_ratios_of_the_whole_network_are_to_its_fastest_form_as_it_was_given():
     _, network = tables_of(TABLE)
     cells = [[cell.text for cell in row.cells] for row in network.rows]
     assert cells == [
-        ["eager", "10 ms", "0.80", ""],
-        ["compiled", "8 ms", "1.00", ""],
-        ["deployed", "2 ms", "4.00", "chosen"],
+        ["eager", "10.000 ms", "0.80x", ""],
+        ["compiled", "8.000 ms", "1.00x", ""],
+        ["deployed", "2.000 ms", "4.00x", "chosen"],
     ]
 
 
 def test_the_page_says_totals_notes_and_files_and_asks_nothing_of_the_network():
     page = rendered()
-    assert all(text in page for text in ("4.00", "2 ms instead of 8 ms", "1,234", "5,678", "4,321", "deployed.pt2"))
+    assert all(
+        text in page for text in ("4.00", "2.000 ms instead of 8.000 ms", "1,234", "5,678", "4,321", "deployed.pt2")
+    )
     assert "refused &lt;why&gt;" in page
     assert "://" not in page
     assert page.count("<svg") == 2

@@ -7,9 +7,7 @@ from typing import Any
 from orthosparse.lab.deployment.shipping import PURPOSES
 from orthosparse.lab.rendering.contents import Figure, Page, Section, Series, Table, Tile, plain_table
 
-_HEADINGS = ("layer", "shape", "density", "form", "dense", "chosen", "ratio", "note")
-_GIVEN = ("eager", "channels-last", "compiled")  # forms of the network as it was given
-_DENSE = {"dense": "muted", "dense channels-last": "ai"}  # their colours
+_DENSE = {"dense": "muted", "dense channels-last": "ai"}  # the colours of dense forms
 _ROLES = ("eoi", "sao", "scaled", "base")  # and those of other forms
 
 
@@ -20,10 +18,11 @@ def page_of(title: str, lead: str, table: Any, files: Mapping[str, int], foot: S
         table: that deploy returned.
         files: the bytes of each file beside the page.
     """
-    before, after = _given(table), table.latency[table.chosen]
+    after = table.latency[table.chosen]
+    times = f"{_ms(after)} instead of {_ms(table.ratio * after)}"
     layers, network = tables_of(table)
     tiles = [
-        Tile("times as fast as the best dense form", f"{table.ratio:.2f}", f"{_ms(after)} instead of {_ms(before)}"),
+        Tile("times as fast as the best dense form", f"{table.ratio:.2f}", times),
         Tile("weights that are not zero", f"{table.live:,}", f"of {table.weights:,}"),
         Tile("dead units removed", f"{sum(table.removed.values()):,}", f"outputs within {table.error:.1e}"),
     ]
@@ -38,27 +37,14 @@ def page_of(title: str, lead: str, table: Any, files: Mapping[str, int], foot: S
 
 def tables_of(table: Any) -> tuple[Table, Table]:
     """Return the layers with their forms, and the whole network in all its forms."""
+    given = table.ratio * table.latency[table.chosen]
     forms = [
-        (name, _ms(seconds), f"{_given(table) / seconds:.2f}", "chosen" if name == table.chosen else "")
+        (name, _ms(seconds), f"{given / seconds:.2f}x", "chosen" if name == table.chosen else "")
         for name, seconds in table.latency.items()
     ]
     return (
-        plain_table(_HEADINGS, [_cells(row) for row in table.rows], text=(0, 1, 3, 7)),
+        plain_table(table.headings, [row.cells() for row in table.rows], text=(0, 1, 3, 7)),
         plain_table(("form", "latency", "ratio", "choice"), forms, text=(0, 3)),
-    )
-
-
-def _cells(row: Any) -> tuple[str, ...]:
-    dense = [seconds for form, seconds in row.times.items() if form.startswith("dense")]
-    return (
-        row.layer,
-        "x".join(map(str, row.shape)),
-        f"{row.density:.4f}",
-        row.form,
-        _ms(min(dense)) if dense else "",
-        _ms(row.times[row.form]) if row.form in row.times else "",
-        f"{row.ratio:.2f}" if row.times else "",
-        row.note,
     )
 
 
@@ -78,14 +64,13 @@ def _ratios(table: Any) -> Figure:
 
 
 def _latencies(table: Any) -> Figure:
-    names = list(table.latency)
-    groups = {"chosen": "eoi", "others": "muted"}
-    series = []
-    for label, role in groups.items():
-        places = [index for index, name in enumerate(names) if (name == table.chosen) == (label == "chosen")]
-        times = [1e3 * table.latency[names[index]] for index in places]
-        series.append(Series(label, places, times, role, points="full"))
-    shown = [name.replace(" ", "\n") for name in names]
+    times, chosen = [1e3 * seconds for seconds in table.latency.values()], list(table.latency).index(table.chosen)
+    others = [index for index in range(len(times)) if index != chosen]
+    series = [
+        Series("chosen", [chosen], [times[chosen]], "eoi", points="full"),
+        Series("others", others, [times[index] for index in others], "muted", points="full"),
+    ]
+    shown = [name.replace(" ", "\n") for name in table.latency]
     return Figure("Latency of the whole network", "", "milliseconds", series, bottom=0.0, names=shown)
 
 
@@ -94,10 +79,5 @@ def _described(row: Any) -> str:
     return f"{row.layer} ({'x'.join(map(str, row.shape))}, density {row.density:.3f}): {times or row.note}"
 
 
-def _given(table: Any) -> float:
-    """The time of the fastest form of the network as it was given."""
-    return float(min(table.latency[name] for name in _GIVEN if name in table.latency))
-
-
 def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
+    return f"{1e3 * seconds:.3f} ms"

@@ -24,11 +24,7 @@ def page_of(title: str, lead: str, found: Sequence[Measured], advice: str, foot:
     ]
     sections = [
         Section("Starts compared", advice, [summary(found)], [_spectra(found), *_profiles(found)]),
-        Section(
-            "Layer by layer",
-            " ".join(f"{line}." for line in remarks(found)),
-            [by_layer(found, folded=_layers(found[-1]))],
-        ),
+        Section("Layer by layer", tables=[by_layer(found, folded=_layers(found[-1]))], notes=remarks(found)),
     ]
     return Page(title, lead, tiles, sections, foot)
 
