@@ -30,7 +30,7 @@ def item(title, seeds, full):
         TITLE=title,
         SEEDS=seeds,
         experiments=lambda *, smoke: smaller if smoke else full,
-        render=lambda rows: Rendered(
+        render=lambda rows, smoke=False: Rendered(
             tables=[table_of(title, [Column("resnet32/cifar10", "ResNet32")], [LINE], measured(rows), item="angles")]
         ),
     )

@@ -1,6 +1,6 @@
 import pytest
 
-from orthosparse.lab.demo import Shape, build_starts, scaled_digits
+from orthosparse.lab.demo.networks import Shape, build_starts, scaled_digits
 
 
 @pytest.fixture(scope="session")

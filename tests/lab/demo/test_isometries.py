@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from orthosparse.lab.data import Loader
-from orthosparse.lab.demo import measure
+from orthosparse.lab.demo.isometries import measure
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 import orthosparse
-from orthosparse import isometry
-from orthosparse.lab.demo import STARTS, build_starts, density_of
+from orthosparse import init, isometry
+from orthosparse.lab.data import Loader
+from orthosparse.lab.demo.networks import STARTS, build_starts, density_of, scaled_digits
 
 
 def test_base_and_ai_share_their_masks_and_eoi_their_counts(starts):
@@ -54,3 +55,11 @@ def test_a_seed_decides_everything(starts, small, digits):
     for name, network in starts.items():
         assert all(torch.equal(a, b) for a, b in zip(network.parameters(), same[name].parameters(), strict=True))
         assert not torch.equal(network.fc1.bias, other[name].fc1.bias)
+
+
+def test_the_first_layer_of_an_orthogonal_network_gets_the_variance_that_tanh_keeps(generator):
+    data, point = scaled_digits(), isometry.critical_point("tanh")
+    ((images, _),) = Loader(data.train, batch=len(data.train), train=False).epoch(0)
+    weight = init.orthogonal_(torch.empty(64, 64), gain=point.sigma_w, generator=generator)
+    assert (images.flatten(1) @ weight.T).square().mean() == pytest.approx(point.q, rel=0.01)
+    assert len(data.train) == 1437

@@ -1,8 +1,13 @@
 import pytest
 import torch
 
-from orthosparse.lab.demo import Course, Demo, History, Isometry, compare, density_of, network_table, page_of
 from orthosparse.lab.demo.charts import mask_and_spectra
+from orthosparse.lab.demo.isometries import Isometry
+from orthosparse.lab.demo.networks import density_of
+from orthosparse.lab.demo.page import Demo, page_of
+from orthosparse.lab.demo.sampler import compare
+from orthosparse.lab.demo.tables import network_table
+from orthosparse.lab.demo.training import Course, History
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from orthosparse.lab.demo import compare
+from orthosparse.lab.demo.sampler import compare
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,11 @@
+import copy
+
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
-from orthosparse.lab.demo import Course, Stack, train
-from orthosparse.lab.demo.training import accuracies
+from orthosparse.lab.data import Loader
+from orthosparse.lab.demo.training import Course, Stack, accuracies, losses_of, train
 
 
 def test_training_lowers_the_loss_of_what_can_be_trained_and_tells_every_epoch(starts, digits):
@@ -36,3 +39,46 @@ def test_an_accuracy_is_the_share_of_test_images_that_are_right(starts, digits):
 def test_a_course_needs_something_to_do(name):
     with pytest.raises(ValueError, match=f"{name}: expected more than 0; got 0"):
         Course(**{name: 0})
+
+
+@pytest.fixture
+def batches(digits):
+    return list(Loader(digits.train, batch=32, seed=1).epoch(0))[:4]
+
+
+def test_the_stack_computes_what_the_networks_compute(starts, batches):
+    images, labels = batches[0]
+    networks = [network.double() for network in starts.values()]
+    logits = Stack(networks)(images.double())
+    apart = torch.stack([network(images.double()) for network in networks])
+    torch.testing.assert_close(logits, apart, rtol=1e-12, atol=1e-12)
+    losses = torch.stack([cross_entropy(each, labels) for each in apart])
+    torch.testing.assert_close(losses_of(logits, labels), losses)
+
+
+def test_training_the_stack_trains_each_network_as_torch_would_train_it_alone(starts, batches):
+    """The masks of the library, torch's optimizer with decay and momentum, four steps, in float64."""
+    networks = [copy.deepcopy(network).double() for network in starts.values()]
+    stack = Stack(networks)
+    settings = {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-2}
+    together = torch.optim.SGD(stack.parameters(), **settings)
+    apart = [torch.optim.SGD(network.parameters(), **settings) for network in networks]
+    for images, labels in batches:
+        together.zero_grad()
+        losses_of(stack(images.double()), labels).sum().backward()
+        together.step()
+        for network, optimizer in zip(networks, apart, strict=True):
+            optimizer.zero_grad()
+            cross_entropy(network(images.double()), labels).backward()
+            optimizer.step()
+    images = batches[0][0].double()
+    torch.testing.assert_close(stack(images), torch.stack([network(images) for network in networks]))
+
+
+def test_weights_off_the_masks_have_no_say(starts, batches):
+    stack = Stack(list(starts.values()))
+    before = stack(batches[0][0])
+    with torch.no_grad():
+        for part in ("first", "inner", "last"):
+            getattr(stack, part).add_(1 - getattr(stack, f"{part}_mask"))
+    assert torch.equal(stack(batches[0][0]), before)

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, nn
 
 import orthosparse
-from orthosparse.lab.deployment import load_weights, run_in
+from orthosparse.lab.deployment.checkpoints import load_weights, run_in
 from orthosparse.lab.training import checkpoint
 
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from orthosparse.deploying import DeployedLayer, DeployTable
-from orthosparse.lab.deployment import page_of, tables_of
+from orthosparse.lab.deployment.page import page_of, tables_of
 from orthosparse.lab.rendering.html import html_of
 
 ROWS = (

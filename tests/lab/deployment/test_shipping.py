@@ -6,7 +6,7 @@ import torch
 from torch import Generator, nn
 
 import orthosparse
-from orthosparse.lab.deployment import ship, write
+from orthosparse.lab.deployment.shipping import ship, write
 
 OPTIONS = {"threads": 1, "compile": False}
 FRESH = """

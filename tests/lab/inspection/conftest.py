@@ -1,6 +1,9 @@
 import pytest
 
-from orthosparse.lab.inspection import Plan, gaussian, inspect_model, resolve
+from orthosparse.lab.inspection.inputs import gaussian
+from orthosparse.lab.inspection.measures import inspect_model
+from orthosparse.lab.inspection.starts import Plan
+from orthosparse.lab.inspection.targets import resolve
 
 
 @pytest.fixture(scope="session")

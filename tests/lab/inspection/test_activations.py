@@ -1,7 +1,7 @@
 import pytest
 from torch import nn
 
-from orthosparse.lab.inspection import advise
+from orthosparse.lab.inspection.activations import advise
 
 
 def test_the_commonest_activation_is_the_one_that_is_told():

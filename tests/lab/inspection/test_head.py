@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from orthosparse.lab.inspection import Head, picker
+from orthosparse.lab.inspection.head import Head, picker
 
 
 def test_the_loss_is_the_mean_over_all_that_has_a_label(generator):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from orthosparse.lab.data import load
-from orthosparse.lab.inspection import from_data, gaussian, random_tokens
+from orthosparse.lab.inspection.inputs import from_data, gaussian, random_tokens
 
 
 def test_noise_is_standard_normal_and_follows_from_the_generator():

@@ -3,7 +3,8 @@ import torch
 from torch import nn
 
 import orthosparse
-from orthosparse.lab.inspection import Head, Plan, prepared, starts
+from orthosparse.lab.inspection.head import Head
+from orthosparse.lab.inspection.starts import Plan, prepared, starts
 
 
 def listed(network, plan, seed=1):

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from orthosparse.lab.inspection import Head, head_of, parse_input, picker, resolve, shape_text
+from orthosparse.lab.inspection.head import Head, picker
+from orthosparse.lab.inspection.targets import head_of, parse_input, resolve, shape_text
 
 FILE = """
 import torch

@@ -2,7 +2,10 @@ import torch
 from torch import nn
 
 from orthosparse import isometry
-from orthosparse.lab.inspection import Effort, Head, Plan, inspect_model, random_tokens
+from orthosparse.lab.inspection.head import Head
+from orthosparse.lab.inspection.inputs import random_tokens
+from orthosparse.lab.inspection.measures import Effort, inspect_model
+from orthosparse.lab.inspection.starts import Plan
 from orthosparse.lab.inspection.tokens import FromEmbeddings, embedding_of
 
 

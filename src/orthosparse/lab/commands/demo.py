@@ -31,7 +31,13 @@ def demo(
       orthosparse demo
       orthosparse demo --quick --out trial --seed 3
     """
-    from orthosparse.lab import demo as parts
+    from orthosparse.lab.demo.charts import mask_and_spectra
+    from orthosparse.lab.demo.isometries import measure
+    from orthosparse.lab.demo.networks import Shape, build_starts, density_of, scaled_digits
+    from orthosparse.lab.demo.page import Demo, page_of
+    from orthosparse.lab.demo.sampler import compare
+    from orthosparse.lab.demo.tables import network_table, sampler_table
+    from orthosparse.lab.demo.training import Course, Stack, train
     from orthosparse.lab.rendering.charts import save
     from orthosparse.lab.rendering.foot import foot_of
     from orthosparse.lab.rendering.html import write_page
@@ -39,27 +45,25 @@ def demo(
     from orthosparse.lab.training.devices import one_thread
     from orthosparse.randomness import derive
 
-    shape = (
-        parts.Shape(depth=8, width=32, density=density, ai_iterations=100) if quick else parts.Shape(density=density)
-    )
-    course, to = parts.Course(epochs=(2 if quick else 30) if epochs is None else epochs), console()
+    shape = Shape(depth=8, width=32, density=density, ai_iterations=100) if quick else Shape(density=density)
+    course, to = Course(epochs=(2 if quick else 30) if epochs is None else epochs), console()
     with one_thread():
         with to.status("Drawing the starts"):
-            data = parts.scaled_digits()
-            networks = parts.build_starts(shape, data.in_shape, data.classes, seed)
-        samples = parts.compare(64 if quick else 512, 0.1, generator=derive(seed, "demo", "sampler"))
-        print_table(parts.sampler_table(samples), to)
+            data = scaled_digits()
+            networks = build_starts(shape, data.in_shape, data.classes, seed)
+        samples = compare(64 if quick else 512, 0.1, generator=derive(seed, "demo", "sampler"))
+        print_table(sampler_table(samples), to)
         out.mkdir(parents=True, exist_ok=True)
-        save(parts.mask_and_spectra(samples), out / "sampler.png")
+        save(mask_and_spectra(samples), out / "sampler.png")
         with to.status("Measuring the singular values of the starts"):
-            isometries = parts.measure(networks, _images(data), shape.depth)
-            stack = parts.Stack(list(networks.values()))
+            isometries = measure(networks, _images(data), shape.depth)
+            stack = Stack(list(networks.values()))
         with _bars(networks, course.epochs) as announce:
-            history = parts.train(stack, data, course, seed, announce)
-    densities = {name: parts.density_of(network) for name, network in networks.items()}
-    print_table(parts.network_table(isometries, densities, history, title=_title(shape, course)), to)
-    found = parts.Demo(shape, course, samples, networks, densities, isometries, history)
-    write_page(parts.page_of(found, foot_of(command_line(context, without=("out",)), _DATA)), out / "index.html")
+            history = train(stack, data, course, seed, announce)
+    densities = {name: density_of(network) for name, network in networks.items()}
+    print_table(network_table(isometries, densities, history, title=_title(shape, course)), to)
+    found = Demo(shape, course, samples, networks, densities, isometries, history)
+    write_page(page_of(found, foot_of(command_line(context, without=("out",)), _DATA)), out / "index.html")
     to.print(f"Page: {out / 'index.html'}  Picture of the sampler: {out / 'sampler.png'}", soft_wrap=True)
 
 

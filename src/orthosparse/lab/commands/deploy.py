@@ -44,7 +44,9 @@ def deploy(
       orthosparse deploy vit.safetensors --model timm:vit_small_patch16_224 --example 1x3x224x224 --out ship
       orthosparse deploy weights.pt --model path/to/net.py:build --example 8x1x28x28 --onnx --json
     """
-    from orthosparse.lab import deployment as parts
+    from orthosparse.lab.deployment.checkpoints import load_weights
+    from orthosparse.lab.deployment.page import page_of
+    from orthosparse.lab.deployment.shipping import ship, write
     from orthosparse.lab.rendering.foot import foot_of
     from orthosparse.lab.rendering.html import write_page
     from orthosparse.lab.training.devices import device_of
@@ -54,14 +56,14 @@ def deploy(
         raise ValueError(f"out: expected a folder; {out} is a file")
     where = str(device_of(device))
     name, network, inputs = _asked(checkpoint, model, example, classes, activation)
-    parts.load_weights(network, checkpoint)
+    load_weights(network, checkpoint)
     options = {"device": where, "threads": threads, "tolerance": tolerance, "compile": compiled}
-    shipment = parts.ship(network, inputs, onnx=onnx, progress=_progress, **options)
-    files = parts.write(shipment, out)
+    shipment = ship(network, inputs, onnx=onnx, progress=_progress, **options)
+    files = write(shipment, out)
     on = f"{where}, {counted(threads, 'thread')}" if threads else where
     lead = f"Weights of {checkpoint}, timed on an input of {example} ({on})."
     foot = foot_of(f"orthosparse deploy {checkpoint} --model {name} --example {example}")
-    write_page(parts.page_of(f"Deployment of {name}", lead, shipment.table, files, foot), out / _PAGE)
+    write_page(page_of(f"Deployment of {name}", lead, shipment.table, files, foot), out / _PAGE)
     written = [str(out / each) for each in (*files, _PAGE)]
     if json:
         print_json({"model": name, "example": list(inputs.shape), "files": written, **shipment.table.to_dict()})
@@ -79,12 +81,12 @@ def _asked(
     """
     import torch
 
-    from orthosparse.lab import inspection
-    from orthosparse.lab.deployment import run_in
+    from orthosparse.lab.deployment.checkpoints import run_in
+    from orthosparse.lab.inspection.targets import parse_input, resolve
     from orthosparse.lab.models import build
     from orthosparse.randomness import derive
 
-    (batch, *sides), tokens = inspection.parse_input(example, "example")
+    (batch, *sides), tokens = parse_input(example, "example")
     in_shape: Any = tuple(sides)  # build says what is wrong with it
     generator = derive(0, "deploy")
     run = run_in(checkpoint) if model is None else None
@@ -95,7 +97,7 @@ def _asked(
         network: Any = build(run["model"], classes=classes or 10, in_shape=in_shape, generator=generator, **options)
         return run["model"], network, torch.randn(batch, *sides, generator=generator)
     assert model is not None, "one of the two is there"
-    target = inspection.resolve(
+    target = resolve(
         model, in_shape=in_shape, tokens=tokens, classes=classes, activation=activation, generator=generator
     )
     if tokens:
@@ -110,7 +112,7 @@ def _progress(what: str, done: int, total: int) -> None:
 
 
 def _print(lead: str, table: Any, written: list[str]) -> None:
-    from orthosparse.lab.deployment import tables_of
+    from orthosparse.lab.deployment.page import tables_of
     from orthosparse.lab.rendering.terminal import console, print_table
 
     to, (layers, network) = console(), tables_of(table)

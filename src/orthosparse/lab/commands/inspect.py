@@ -80,37 +80,38 @@ def inspect(
       orthosparse inspect path/to/net.py:build --input 3x64x64 --exclude head --json
       orthosparse inspect path/to/gpt.py:build --input tokens:128 --density 0.2 --exclude head
     """
-    from orthosparse.lab import inspection as parts
+    from orthosparse.lab.inspection.activations import advise
+    from orthosparse.lab.inspection.measures import Effort, inspect_model
+    from orthosparse.lab.inspection.page import page_of
+    from orthosparse.lab.inspection.starts import MODES, Plan
     from orthosparse.lab.rendering.foot import foot_of
     from orthosparse.lab.rendering.html import write_page
 
     check_at_least(1, samples=samples, spectrum_samples=spectrum_samples, steps=steps, classes=classes)
     options = dict(named_value(text) for text in option or ())
-    plan = parts.Plan(
-        density, distribution, scheme, dense_init, gain, bias_std, floor, tuple(exclude or ()), mode, options
-    )
+    plan = Plan(density, distribution, scheme, dense_init, gain, bias_std, floor, tuple(exclude or ()), mode, options)
     target, inputs, head = _asked(model, data, root, classes, input, activation, samples, seed, output)
     if double:
         target.model.double()
         inputs = replace(inputs, x=inputs.x.double() if inputs.x.is_floating_point() else inputs.x)
     with _bar() as progress:
-        found = parts.inspect_model(
+        found = inspect_model(
             target.model,
             plan,
             inputs,
             head=head,
-            effort=parts.Effort(samples=spectrum_samples, steps=steps),
+            effort=Effort(samples=spectrum_samples, steps=steps),
             seed=seed,
             progress=progress,
         )
-    advice = parts.advise(target.model)
+    advice = advise(target.model)
     lead = (
         f"Density {density:g}, distribution {distribution}, scheme {scheme}; beside it base and the dense start. "
         f"Seen: {inputs.source}."
     )
-    foot = foot_of(command_line(context, without=("out", "json")), f"{parts.MODES[mode]}; dense start {dense_init}")
+    foot = foot_of(command_line(context, without=("out", "json")), f"{MODES[mode]}; dense start {dense_init}")
     path = out / f"{re.sub('[^a-zA-Z0-9]+', '-', model).strip('-')}.html"
-    write_page(parts.page_of(f"Inspection of {model}", lead, found, advice.text, foot), path)
+    write_page(page_of(f"Inspection of {model}", lead, found, advice.text, foot), path)
     if json:
         _print_json(model, inputs.source, advice, found, path)
     else:
@@ -133,15 +134,17 @@ def _asked(
     Raises:
         ValueError: they do not fit each other.
     """
-    from orthosparse.lab import inspection as parts
     from orthosparse.lab.data import load
+    from orthosparse.lab.inspection.head import Head, picker
+    from orthosparse.lab.inspection.inputs import from_data, gaussian, random_tokens
+    from orthosparse.lab.inspection.targets import head_of, parse_input, resolve, shape_text
     from orthosparse.randomness import derive, derive_seed
 
     found = None if data is None else load(data, root)
-    in_shape, tokens = (None, False) if shape is None else parts.parse_input(shape)
+    in_shape, tokens = (None, False) if shape is None else parse_input(shape)
     if found is not None and (tokens or in_shape not in (None, found.in_shape)):
-        raise ValueError(f"input: expected {parts.shape_text(found.in_shape)}, the shape of {data}; got {shape}")
-    target = parts.resolve(
+        raise ValueError(f"input: expected {shape_text(found.in_shape)}, the shape of {data}; got {shape}")
+    target = resolve(
         model,
         in_shape=in_shape if found is None else found.in_shape,
         tokens=tokens,
@@ -149,7 +152,7 @@ def _asked(
         activation=activation,
         generator=derive(seed, "inspect", "model"),
     )
-    head, logits = parts.head_of(target, parts.Head(parts.picker(output)))
+    head, logits = head_of(target, Head(picker(output)))
     outputs, sides = head.classes_and_sides(logits)
     if classes is not None and classes != outputs:
         raise ValueError(f"classes: expected {outputs}, as {model} has; got {classes}")
@@ -160,12 +163,12 @@ def _asked(
             raise ValueError(
                 f"data: expected none for a model that returns more than logits [batch, classes]; got {data}"
             )
-        return target, parts.from_data(found, samples, seed=derive_seed(seed, "inspect", "data")), head
+        return target, from_data(found, samples, seed=derive_seed(seed, "inspect", "data")), head
     draw: dict[str, Any] = {"sides": sides, "generator": derive(seed, "inspect", "data")}
     if target.embedding is None:
-        return target, parts.gaussian(target.in_shape, outputs, samples, **draw), head
+        return target, gaussian(target.in_shape, outputs, samples, **draw), head
     draw["embedding"] = target.embedding
-    return target, parts.random_tokens(target.in_shape, target.vocabulary, outputs, samples, **draw), head
+    return target, random_tokens(target.in_shape, target.vocabulary, outputs, samples, **draw), head
 
 
 @contextmanager
@@ -183,31 +186,31 @@ def _bar() -> Iterator[Any]:
 
 
 def _print_tables(lead: str, advice: Any, found: list[Any], path: Path) -> None:
-    from orthosparse.lab import inspection as parts
+    from orthosparse.lab.inspection.page import by_layer, remarks, summary
     from orthosparse.lab.rendering.terminal import console, print_table
 
     to = console()
     to.print(lead, soft_wrap=True)
-    print_table(parts.by_layer(found, most=_ROWS), to)
-    print_table(parts.summary(found), to)
+    print_table(by_layer(found, most=_ROWS), to)
+    print_table(summary(found), to)
     spectrum = found[-1].spectrum
     how = (
         "exact" if spectrum.exact else f"matrix-free, relative error {spectrum.error:.1g}, {spectrum.products} products"
     )
     to.print(f"Singular values: {how}.", soft_wrap=True)
     to.print(advice.text, soft_wrap=True)
-    remarks = parts.remarks(found)
-    for line in remarks[:_REMARKS]:
+    warnings = remarks(found)
+    for line in warnings[:_REMARKS]:
         to.print(f"warning: {line}", soft_wrap=True)
-    if len(remarks) > _REMARKS:
-        to.print(f"warning: {len(remarks) - _REMARKS} more of this kind on the page")
+    if len(warnings) > _REMARKS:
+        to.print(f"warning: {len(warnings) - _REMARKS} more of this kind on the page")
     to.print(f"Page: {path}", soft_wrap=True)
 
 
 def _print_json(model: str, source: str, advice: Any, found: list[Any], path: Path) -> None:
     from dataclasses import asdict
 
-    from orthosparse.lab import inspection as parts
+    from orthosparse.lab.inspection.measures import plain
 
     point = None if advice.point is None else asdict(advice.point)
     facts = {
@@ -217,4 +220,4 @@ def _print_json(model: str, source: str, advice: Any, found: list[Any], path: Pa
         "activation": advice.activation,
         "critical_point": point,
     }
-    print_json(facts | {"starts": {each.name: parts.plain(each) for each in found}})
+    print_json(facts | {"starts": {each.name: plain(each) for each in found}})

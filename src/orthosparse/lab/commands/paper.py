@@ -69,12 +69,13 @@ def list_(store: Stored = _STORE, json: Json = False) -> None:
       orthosparse paper list --json
     """
     from orthosparse.lab.paper import ITEMS
+    from orthosparse.lab.paper._chapters import chapters_of
     from orthosparse.lab.paper.status import status_of, status_table
     from orthosparse.lab.rendering.terminal import console, print_table
     from orthosparse.lab.sweep.store import Store
 
     rows = Store(store).rows() if store.exists() else []
-    found = [status_of(name, item, rows) for name, item in ITEMS.items()]
+    found = [status_of(chapter) for chapter in chapters_of(ITEMS, rows)]
     if json:
         print_json(found)
     else:

@@ -1,13 +1,15 @@
-"""The four starts of one deep tanh network: dense orthogonal, and the same weights made sparse by base, AI and EOI."""
+"""The digits, and the four starts of one deep tanh network: dense orthogonal, and the same weights made sparse."""
 
 import copy
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
 import orthosparse
 from orthosparse import isometry
+from orthosparse.lab.data import Dataset, Split, load
 from orthosparse.lab.models import build, dense_init
 from orthosparse.lab.seeds import generators
 from orthosparse.randomness import derive
@@ -68,3 +70,19 @@ def density_of(network: nn.Module) -> float:
     layers = orthosparse.find_layers(network)
     active = sum(int(masks[name].sum()) if name in masks else layer.numel for name, layer in layers.items())
     return active / sum(layer.numel for layer in layers.values())
+
+
+def scaled_digits() -> Dataset:
+    """Return the digits, all 1437 training samples, times sqrt(q) / sigma_w of tanh's critical point.
+
+    Orthogonal weights times sigma_w then give the first layer pre-activations of variance q, which every layer keeps:
+    the singular values of a dense orthogonal start are near 1.
+    """
+    point = isometry.critical_point("tanh")
+    data, factor = load("digits", validation=False), math.sqrt(point.q) / point.sigma_w
+    return replace(data, train=_scaled(data.train, factor), test=_scaled(data.test, factor))
+
+
+def _scaled(split: Split, factor: float) -> Split:
+    wide = tuple(std / factor for std in split.normalisation.std)
+    return replace(split, normalisation=replace(split.normalisation, std=wide))

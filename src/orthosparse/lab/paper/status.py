@@ -3,22 +3,23 @@
 from collections.abc import Sequence
 from typing import Any
 
-from orthosparse.lab.paper._chapters import cells_of
-from orthosparse.lab.paper._rows import Row, family
+from orthosparse.lab.paper._chapters import Chapter, cells_of
 from orthosparse.lab.rendering.contents import Table, plain_table
 
 
-def status_of(name: str, item: Any, rows: Sequence[Row]) -> dict[str, Any]:
+def status_of(chapter: Chapter) -> dict[str, Any]:
     """Return how many pairs of an item have a row, and how many of the paper's cells have our number."""
-    experiments = item.experiments(smoke=False)
-    pairs = {(each.key(), seed) for each in experiments for seed in item.SEEDS}
-    families = {family(each.key()) for each in experiments}
-    own = [row for row in rows if family(row["key"]) in families]
-    done = sum((row["key"], row["seed"]) in pairs for row in own)
-    status = "complete" if done == len(pairs) else "begun" if own else "not yet run"
-    ours, cells = cells_of(item.render(own))
-    counts = {"done": done, "pairs": len(pairs), "others": len(own) - done, "our_cells": ours, "cells": cells}
-    return {"item": name, **counts, "status": status if pairs else "nothing to run", "title": item.TITLE}
+    ours, cells = cells_of(chapter.rendered)
+    return {
+        "item": chapter.name,
+        "done": chapter.done,
+        "pairs": chapter.pairs,
+        "others": len(chapter.rows) - chapter.done,
+        "our_cells": ours,
+        "cells": cells,
+        "status": "complete" if chapter.done == chapter.pairs else "begun" if chapter.rows else "not yet run",
+        "title": chapter.title,
+    }
 
 
 def status_table(found: Sequence[dict[str, Any]]) -> Table:
