@@ -1,9 +1,10 @@
-"""Other parameters and buffers in a model for the time of a block, and afterwards its very own again."""
+"""A model that runs on other tensors or in another mode for the time of a block, and afterwards is as it was."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 
@@ -52,3 +53,70 @@ def _fill(table: dict[str, Any], held: Mapping[str, Any]) -> None:
         table.clear()
     for key, tensor in held.items():  # one by one: a scripted module's table knows no update
         table[key] = tensor
+
+
+@contextmanager
+def preserve(model: nn.Module, device: torch.device | None = None) -> Iterator[None]:
+    """Put back, however the block ends: every submodule's mode, attributes and buffers, and the global generators.
+
+    Parameters are not put back: inside, a model is to be run on other tensors (`substituted`, `with_tensors`).
+
+    Args:
+        device: where the model's inputs are, if that may be another device than that of its tensors.
+    """
+    modules = list(model.modules())
+    attributes = [dict(vars(module)) for module in modules]
+    lists = [(held, list(held)) for before in attributes for held in before.values() if isinstance(held, list)]
+    buffers = [dict(module._buffers) for module in modules]
+    devices = _accelerators(model, device)
+    kind = {"device_type": devices[0].type} if devices else {}
+    try:
+        with torch.random.fork_rng([device.index for device in devices], **kind), torch.enable_grad():
+            for module in modules:
+                vars(module).pop("_compiled_call_impl", None)  # compiled graphs cannot be differentiated twice
+            yield
+    finally:
+        for module, before, held in zip(modules, attributes, buffers, strict=True):
+            vars(module).clear()
+            vars(module).update(before)
+            module._buffers.clear()
+            module._buffers.update(held)
+        for each, content in lists:  # recurrent layers keep the tensors they ran with last in one
+            each[:] = content
+
+
+def seed_generators(model: nn.Module, seed: int, device: torch.device | None = None) -> None:
+    """Seed the global generators that dropout on the model's devices draws from; only inside `preserve`."""
+    torch.default_generator.manual_seed(seed)
+    for each in _accelerators(model, device):
+        with torch.accelerator.device_index(each.index):
+            torch.get_device_module(each).manual_seed(seed)
+
+
+@contextmanager
+def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """Let `model` hold these tensors, by parameter or buffer name, in place of its own while the block runs.
+
+    The backward pass belongs inside the block, for layers that are recomputed there.
+    """
+    with without_cudnn(model), substituted(model, tensors):
+        yield
+
+
+@contextmanager
+def without_cudnn(model: nn.Module) -> Iterator[None]:
+    """Run recurrent models without cuDNN.
+
+    It would move substituted weights into memory of its own, and has no second derivative for them.
+    """
+    before = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = before and not any(isinstance(module, nn.RNNBase) for module in model.modules())
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = before
+
+
+def _accelerators(model: nn.Module, device: torch.device | None) -> list[torch.device]:
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())} | ({device} if device else set())
+    return sorted((device for device in devices if device.type not in ("cpu", "meta")), key=str)

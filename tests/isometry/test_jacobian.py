@@ -508,7 +508,7 @@ class Overflow(nn.Module):
         (Overflow(), torch.ones(2, 3), {}, ValueError, "not finite"),
         (nn.Linear(3, 2), torch.ones(2, 3), {"k": 3}, ValueError, "k: expected at most 2"),
         (nn.Linear(3, 2), torch.ones(2, 3), {"k": 0}, ValueError, "k: expected an integer of at least 1; got 0"),
-        (nn.Linear(3, 2), torch.ones(2, 3), {"chunk": True}, ValueError, "chunk"),
+        (nn.Linear(3, 2), torch.ones(2, 3), {"chunk": True}, TypeError, "chunk: expected an integer; got True"),
         (nn.Linear(3, 2), torch.ones(2, 3), {"probes": 1}, ValueError, "probes: expected an integer of at least 2"),
         (nn.Linear(3, 2), torch.ones(2, 3), {"tolerance": "a"}, TypeError, r"tolerance: expected .*; got 'a' \(str\)"),
         (

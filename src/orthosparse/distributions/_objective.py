@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from orthosparse.distributions._batches import Batch, describe, outputs_on
-from orthosparse.distributions._model import keys_of, precise, preserve, seed_generators, with_tensors
+from orthosparse.distributions._weights import keys_of, precise
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.mappings import Scores
 from orthosparse.randomness import derive_seed, draw_seed
+from orthosparse.substitution import preserve, seed_generators, with_tensors
 
 Loss: TypeAlias = Callable[..., Tensor]
 Derivative: TypeAlias = Callable[[Tensor, list[Tensor]], Sequence[Tensor]]

@@ -8,8 +8,8 @@ from torch import nn
 
 from orthosparse.distributions._batches import batches_of
 from orthosparse.distributions._masks import budget_of, falling, top_scored
-from orthosparse.distributions._model import precise, weights_of
 from orthosparse.distributions._objective import objective_of
+from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Density, Masks
 from orthosparse.progress import Progress, counted, reporter

@@ -12,7 +12,7 @@ from torch.nn.functional import log_softmax
 from orthosparse.distributions._batches import batches_of, describe
 from orthosparse.distributions._flow import flow_of
 from orthosparse.distributions._masks import budget_of, falling, follows_paper_code, top_scored
-from orthosparse.distributions._model import weights_of
+from orthosparse.distributions._weights import weights_of
 from orthosparse.layers import Layer
 from orthosparse.mappings import Density, Masks
 from orthosparse.progress import Progress, counted, reporter

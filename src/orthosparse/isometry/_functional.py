@@ -1,7 +1,7 @@
 """A model as a function of one tensor, checked at the edge and evaluated without a trace on the model."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -10,12 +10,10 @@ from torch import Tensor, nn
 
 from orthosparse.checks import check_mapping, named_on_error
 from orthosparse.layers import Layer, find_layers, unwrapped
-from orthosparse.substitution import substituted
+from orthosparse.substitution import preserve, seed_generators, substituted, without_cudnn
 from orthosparse.twice import twice_differentiable
 
 Output: TypeAlias = Callable[[Any], Tensor] | str | int
-
-_CACHES = {"_flat_weights", "_flat_weight_refs"}  # where recurrent layers keep the tensors they ran with last
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,41 +99,17 @@ def frozen_state(model: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def untraced(model: nn.Module, device: torch.device, seed: int | None = None) -> Iterator[None]:
-    """Differentiate, twice if need be, whatever the surroundings; put random states and caches back in the end.
+    """Differentiate, twice if need be, whatever the surroundings; the model and random states are then as they were.
 
     Args:
         seed: of the global generators inside the block, which dropout draws from.
     """
     if device.type == "meta":
         raise ValueError("model: expected one that lies in memory, and its input too; got the meta device")
-    recurrent = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
-    caches = [(vars(module), {key: vars(module)[key] for key in _CACHES & set(vars(module))}) for module in recurrent]
-    contents = [(cache, list(cache)) for _, own in caches for cache in own.values()]
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        kind = "cuda" if device.type == "cpu" else device.type
-        stack.enter_context(torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=kind))
+    with torch.inference_mode(False), preserve(model, device), without_cudnn(model), twice_differentiable():
         if seed is not None:
-            _seed_generators(device, seed)
-        stack.enter_context(twice_differentiable())
-        # cuDNN's recurrent layers have no second derivative in eval mode.
-        if recurrent and device.type == "cuda":
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-        try:
-            yield
-        finally:
-            for attributes, own in caches:
-                attributes.update(own)
-            for cache, content in contents:
-                cache[:] = content
-
-
-def _seed_generators(device: torch.device, seed: int) -> None:
-    torch.default_generator.manual_seed(seed)
-    if device.type != "cpu":
-        with torch.accelerator.device_index(device.index):
-            torch.get_device_module(device).manual_seed(seed)
+            seed_generators(model, seed, device)
+        yield
 
 
 class _Seen:

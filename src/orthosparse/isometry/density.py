@@ -1,7 +1,6 @@
 """Which weights of a sparse model lie on a live path from its input to its output."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -113,7 +112,9 @@ def effective_density(
     keys = {name: names[id(layer.parameter())] for name, layer in found.items()}
     wanted = {keys[name]: mask for name, mask in active.items()}
     try:
-        with _evaluating(model), untraced(model, x.device):
+        with untraced(model, x.device):
+            for module in model.modules():
+                module.training = False
             live = live_weights(model, x, wanted, pick=lambda result: picked(result, output))
     except CheckpointError as error:
         raise ValueError(
@@ -160,16 +161,3 @@ def _dead_inputs(layer: Layer, live: Tensor) -> int:
     # Groups have inputs of their own; blocks share theirs.
     (stack,) = replace(layer, parts=(sum(layer.parts),), repeats=1).matrices(live.contiguous())
     return int((~stack.any(3).any(1)).sum())
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode, and afterwards each module in the mode it had."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        for module, _ in modes:
-            module.training = False
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
