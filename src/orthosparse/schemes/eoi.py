@@ -96,29 +96,25 @@ def eoi(
     layers, seed = match_layers(model, masks, layers), draw_seed(generator)
     gain, bias_std = check_scales(layers, gain, bias_std)
     aligned, grouped_tap = _check_taps(align, tap, depthwise, center_density)
-    make_task((1, 1), stop=stop, angle=angle, start=start)  # refuses bad ones before any weight is touched
-    options = {"gain": gain, "stop": stop, "angle": angle, "start": start, "floor": floor}
-    options |= {"core": _check_core(core, center_density), "center_density": _check_center_density(center_density)}
     rotations: dict[str, Any] = {
         "stop": stop,
         "angle": angle,
         "start": start,
-        "align": True if aligned else None,
-        "core": core,
+        "core": _check_core(core, center_density),
     }
+    make_task((1, 1), stop=stop, angle=angle, start=start)  # refuses bad ones before any weight is touched
     for structure in {layer.structure for layer in layers.values()}:
-        check_rotations(structure, **rotations)
+        check_rotations(structure, align=True if aligned else None, **rotations)
+    options = {"gain": gain, "floor": floor, "center_density": _check_center_density(center_density), **rotations}
     counts = counts_of(masks)
-    layers = {name: _as_filled(layer, depthwise) for name, layer in layers.items()}
-    kept = {name for name, layer in layers.items() if layer.groups > 1 and depthwise == "keep"}
     lookup(STRIDED, strided, "strided")
-    floored = [name for name, layer in layers.items() if name not in kept and not _is_live(layer, align)]
-    floors = {name: sum(_floors(layers[name], strided)) for name in floored}
-    _check_floors(floors, counts, floor)
+    rules = {"depthwise": depthwise, "strided": strided, "align": align}
+    _check_floors({name: eoi_floor(layer, **rules) for name, layer in layers.items()}, counts, floor)
+    layers = {name: _as_filled(layer, depthwise) for name, layer in layers.items()}
     result = masks if consume else dict(masks)
     for name, layer in layers.items():
         fill_biases(layer, bias_std, seed)
-        if name in kept:
+        if layer.groups > 1 and depthwise == "keep":
             zero_off_(layer.parameter(), result[name])
             continue
         goal = result[name] if aligned else None
@@ -157,6 +153,10 @@ def _is_live(layer: Layer, align: str) -> bool:
 
 def _filler(fill: Callable[..., torch.Tensor], live: bool) -> Callable[..., torch.Tensor]:
     return partial(fill_live_, fill=fill) if live else fill
+
+
+def _draws(weight: torch.Tensor, seed: int, *names: Any) -> dict[str, Any]:
+    return {"generator": derive(seed, *names), "threads": kernel_threads(weight.numel())}
 
 
 def _floors(layer: Layer, strided: str) -> list[int]:
@@ -207,8 +207,7 @@ def _kernel(
             groups=layer.groups,
             transposed=layer.transposed,
             align=goal,
-            generator=derive(seed, layer.name),
-            threads=kernel_threads(weight.numel()),
+            **_draws(weight, seed, layer.name),
             **_geometry(layer, strided),
             **options,
         )
@@ -223,11 +222,7 @@ def _spread(layer: Layer, count: int, seed: int, *, floor: str, **options: Any) 
     """Fill a convolution at many taps and return its mask."""
     del floor  # it has entries enough
     with full_weight(layer.parameter()) as weight:
-        draws: dict[str, Any] = {
-            "generator": derive(seed, layer.name),
-            "threads": kernel_threads(weight.numel()),
-        }
-        return sparse_spread_orthogonal_(weight, count=count, **draws, **options)
+        return sparse_spread_orthogonal_(weight, count=count, **_draws(weight, seed, layer.name), **options)
 
 
 def _kernels(
@@ -242,17 +237,13 @@ def _kernels(
         views = zip(layer.views(values), layer.views(mask), *_asked(layer, count, goal, strided, live), strict=True)
         for index, (view, active, share, align) in enumerate(views):
             kernel = view.flatten(0, 1).unflatten(-1, layer.kernel)  # a view, or a copy where rows alternate
-            draws: dict[str, Any] = {
-                "generator": derive(seed, layer.name, index),
-                "threads": kernel_threads(kernel.numel()),
-            }
             drawn = _filler(sparse_delta_orthogonal_, live)(
                 _as_stored(kernel, transposed),
                 count=share,
                 align=None if align is None else _as_stored(align.reshape(kernel.shape), transposed),
                 transposed=transposed,
                 **geometry,
-                **draws,
+                **_draws(kernel, seed, layer.name, index),
                 **options,
             )
             active.copy_(_as_stored(drawn, transposed).reshape(active.shape))
@@ -275,13 +266,13 @@ def _linear(
         views = zip(layer.views(weight), layer.views(mask), *_asked(layer, count, goal, "delta", live), strict=True)
         for index, (view, active, share, align) in enumerate(views):
             matrix = view.flatten(0, 1)[..., 0]  # a view, or a copy where rows alternate
-            draws: dict[str, Any] = {
-                "generator": derive(seed, layer.name, index),
-                "threads": kernel_threads(matrix.numel()),
-            }
-            draws["align"] = None if align is None else align.reshape(matrix.shape)
             drawn = _filler(sparse_orthogonal_, live)(
-                matrix, count=share, structure=layer.structure, **draws, **options
+                matrix,
+                count=share,
+                structure=layer.structure,
+                align=None if align is None else align.reshape(matrix.shape),
+                **_draws(matrix, seed, layer.name, index),
+                **options,
             )
             if len(layer.shapes) == 1:
                 mask = (drawn.T if layer.transposed else drawn).reshape(layer.shape)
