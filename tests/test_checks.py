@@ -1,6 +1,7 @@
 """Wrong types are named, by every public function alike, before anything changes."""
 
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -188,3 +189,59 @@ def test_what_is_no_state_dict_is_answered_with_what_to_do(state, message):
         orthosparse.load_sparse(nn.Linear(2, 2), state)
     with pytest.raises(TypeError, match=f"rewind: expected a state dict; .*{message}"):
         orthosparse.prune(nn.Linear(2, 2), 0.5, rewind=state)
+
+
+def _fail_on_inference(call):
+    with pytest.raises(ValueError, match=r"torch\.inference_mode"):
+        call()
+
+
+@pytest.mark.parametrize("call", [orthosparse.sparsify, orthosparse.prune])
+def test_weights_that_were_made_in_inference_mode_are_refused_as_nothing_can_train_them(call):
+    with torch.inference_mode():
+        model = nn.Sequential(nn.Linear(4, 4))
+    _fail_on_inference(lambda: call(model, 0.5))
+    assert not orthosparse.masks_of(model)
+
+
+def test_what_makes_parameters_or_masks_is_refused_in_inference_mode():
+    dense, sparse = nn.Sequential(nn.Linear(4, 4)), nn.Sequential(nn.Linear(4, 4))
+    orthosparse.sparsify(sparse, 0.5)
+    state, names = sparse.state_dict(), list(dict(sparse.named_modules()))
+    with torch.inference_mode():
+        _fail_on_inference(lambda: orthosparse.sparsify(dense, 0.5))
+        _fail_on_inference(lambda: orthosparse.prune(dense, 0.5))
+        _fail_on_inference(lambda: orthosparse.attach(dense, {"0": torch.ones(4, 4, dtype=torch.bool)}))
+        _fail_on_inference(lambda: orthosparse.load_sparse(dense, state))
+        _fail_on_inference(lambda: orthosparse.compact(sparse))
+        _fail_on_inference(lambda: orthosparse.expand(sparse))
+        assert orthosparse.masks_of(sparse).keys() == {"0"}  # reading is as good as ever
+    assert not orthosparse.masks_of(dense)
+    assert list(dict(sparse.named_modules())) == names
+
+
+def test_a_tensor_name_in_place_of_a_layer_name_is_answered_with_the_layer():
+    masks = {"0.weight": torch.ones(4, 4, dtype=torch.bool)}
+    with pytest.raises(ValueError, match=r"got '0\.weight'; did you mean '0'\?"):
+        orthosparse.attach(nn.Sequential(nn.Linear(4, 4)), masks)
+
+
+@pytest.mark.parametrize(
+    ("masks", "message"),
+    [
+        ({"0": np.ones((4, 4), dtype=bool)}, "masks: expected a bool tensor for '0'; got ndarray"),
+        ({"0": torch.ones(4, 4)}, "masks: expected a bool tensor for '0'; got torch.float32"),
+        ({0: torch.ones(4, 4, dtype=torch.bool)}, "masks: expected a mapping from layer names; got the name 0 (int)"),
+        ([torch.ones(4, 4)], "masks: expected a mapping from layer names; got list"),
+    ],
+)
+def test_masks_of_a_wrong_kind_are_named_by_what_they_are(masks, message):
+    with pytest.raises(TypeError, match=re.escape(message)):
+        orthosparse.attach(nn.Sequential(nn.Linear(4, 4)), masks)
+
+
+def test_densities_by_number_in_place_of_name_are_refused():
+    with pytest.raises(
+        TypeError, match=re.escape("density: expected a mapping from layer names; got the name 0 (int)")
+    ):
+        orthosparse.sparsify(nn.Sequential(nn.Linear(4, 4)), {0: 0.5})

@@ -603,3 +603,12 @@ class TestBlocks:
         orthosparse.load_sparse(other, model.state_dict())
         masks = orthosparse.masks_of(other)
         assert [structure_of(mask) for mask in masks.values()] == ["block:64", "block:32", "entries"]
+
+
+@pytest.mark.parametrize("distribution", ["erk", "magnitude"])
+def test_an_unknown_alignment_is_refused_whether_or_not_there_is_anything_to_align_to(distribution):
+    model = nn.Sequential(nn.Linear(8, 8))
+    before = state_of(model)
+    with pytest.raises(ValueError, match="align: expected one of live, mask, none; got 'masks'"):
+        orthosparse.sparsify(model, 0.5, distribution=distribution, align="masks")
+    assert_same(before, model.state_dict())

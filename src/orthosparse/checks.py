@@ -174,8 +174,9 @@ def check_parameter(name: str, parameter: nn.Parameter) -> None:
 
     Raises:
         TypeError: of another type than float16, bfloat16, float32 and float64, or not dense.
-        ValueError: no memory (the meta device), or no entries.
+        ValueError: no memory (the meta device), no entries, or nothing that can be trained (inference mode).
     """
+    check_autograd()
     if not parameter.is_floating_point() or parameter.element_size() < 2 or parameter.layout != torch.strided:
         expected = "dense weights in float16, bfloat16, float32 or float64"
         raise TypeError(f"model: expected {expected}; {name!r} has {parameter.dtype}, {parameter.layout}")
@@ -183,6 +184,14 @@ def check_parameter(name: str, parameter: nn.Parameter) -> None:
         raise ValueError(f"model: expected weights that lie in memory; {name!r} is on the meta device")
     if not parameter.numel():
         raise ValueError(f"model: expected weights; {name!r} has none, its shape is {tuple(parameter.shape)}")
+    if parameter.is_inference():
+        raise ValueError(f"model: expected weights that can be trained; {name!r} was made in torch.inference_mode")
+
+
+def check_autograd() -> None:
+    """Raise ValueError in inference mode: a parameter or a mask that is made there cannot be trained with."""
+    if torch.is_inference_mode_enabled():
+        raise ValueError("model: expected a call outside of torch.inference_mode, where nothing made can be trained")
 
 
 def check_model(model: nn.Module) -> nn.Module:
@@ -254,12 +263,15 @@ def check_mapping(name: str, mapping: Any, kind: type = torch.Tensor) -> None:
         ...
         TypeError: masks: expected a mapping from layer names to Tensor; got Linear (masks_of returns a model's)
     """
-    expected = f"a mapping from layer names to {kind.__name__}"
+    values = "" if kind is object else f" to {kind.__name__}"
+    expected = f"a mapping from layer names{values}"
     if not isinstance(mapping, Mapping):
         hint = " (masks_of returns a model's)" if isinstance(mapping, nn.Module) else ""
         raise TypeError(f"{name}: expected {expected}; got {type(mapping).__name__}{hint}")
     for key, value in mapping.items():
-        if not isinstance(key, str) or not isinstance(value, kind):
+        if not isinstance(key, str):
+            raise TypeError(f"{name}: expected {expected}; got the name {describe(key)}")
+        if not isinstance(value, kind):
             raise TypeError(f"{name}: expected {expected}; got {type(value).__name__} for {key!r}")
 
 

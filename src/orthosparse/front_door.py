@@ -131,8 +131,8 @@ def sparsify(
     with raised_on_every_rank(group):
         given = distribute(model, density, layers=layers, progress=progress, **data, **scored_by)
     given = broadcast_masks(given, group)
-    if not (isinstance(given, ScoredMasks) or distribute.is_own):
-        filled_by.pop("align", None)  # random places are nothing to align to
+    if filled_by.get("align") in ("mask", "live") and not (isinstance(given, ScoredMasks) or distribute.is_own):
+        filled_by["align"] = "none"  # random places are nothing to align to
     floors = {name: _floor(fill, layer, filled_by) for name, layer in layers.items()}
     masks = dict(meet_floors(given, floors, floor, seed, layers, fixed=isinstance(density, Mapping)))
     asked, scored = counts_of(given), given if isinstance(given, ScoredMasks) else None

@@ -80,3 +80,10 @@ def test_a_layer_with_a_masked_bias_stays_as_it_is(generator):
         "not a layer of torch's: Linear.bias"
     ]
     assert not table.exchanged
+
+
+def test_masks_on_the_meta_device_cannot_say_what_is_active():
+    model = nn.Sequential(nn.Linear(4, 4, device="meta"))
+    attach(model, {"0": torch.eye(4, dtype=torch.bool)})
+    with pytest.raises(ValueError, match="model: expected masks that lie in memory; that of '0' is on the meta device"):
+        compact(model)

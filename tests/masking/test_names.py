@@ -45,7 +45,7 @@ def test_layers_say_where_names_lead(generator):
 BAD = {
     "no such name": (lambda m: {**m, "nowhere": m["0"]}, ValueError, "got 'nowhere'"),
     "not bool": (lambda m: {**m, "3": torch.ones(3, 6)}, TypeError, "bool tensor for '3'; got torch.float32"),
-    "not a tensor": (lambda m: {**m, "3": [[True]]}, TypeError, "bool tensor for '3'; got <class 'list'>"),
+    "not a tensor": (lambda m: {**m, "3": [[True]]}, TypeError, "bool tensor for '3'; got list"),
     "shape": (lambda m: {**m, "3": torch.ones(6, 3, dtype=torch.bool)}, ValueError, r"\(3, 6\) for '3'; got \(6, 3\)"),
 }
 

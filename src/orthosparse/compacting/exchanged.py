@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from orthosparse.checks import check_model, check_optimizer
+from orthosparse.checks import check_autograd, check_model, check_optimizer
 from orthosparse.compacting.forms import Candidate, build, candidates_of, layer_without_mask, unit_of
 from orthosparse.compacting.table import MASKED, CompactTable, Form, forms_like
 from orthosparse.compacting.timing import ratios_of
@@ -103,6 +103,7 @@ def expand(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) 
 
 def _check_unwrapped(model: nn.Module) -> None:
     check_model(model)
+    check_autograd()
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise ValueError("model: expected one whose layers have shapes; run the lazy modules on a batch first")
     wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)

@@ -53,11 +53,17 @@ class Candidate:
 
 
 def candidates_of(model: nn.Module) -> list[Candidate]:
-    """Return every masked tensor of `model`, with the form it can have."""
+    """Return every masked tensor of `model`, with the form it can have.
+
+    Raises:
+        ValueError: a mask on the meta device, which says of no weight whether it is active.
+    """
     found = []
     for name, owners in masked_owners_of(model).items():
         (module, tensor), *tied = owners
         masked = dict(masked_tensors(module))[tensor]
+        if masked.holder.mask.is_meta:
+            raise ValueError(f"model: expected masks that lie in memory; that of {name!r} is on the meta device")
         note = f"tied to {len(tied)} more" if tied else _why_not(model, module, tensor, masked)
         note = note or ("every weight is active" if bool(masked.holder.mask.all()) else "")
         form = MASKED if note else form_of(masked.holder.mask)

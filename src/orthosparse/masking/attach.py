@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from orthosparse.checks import check_flag, check_mapping, check_model, check_optimizer
+from orthosparse.checks import check_autograd, check_flag, check_mapping, check_model, check_optimizer
 from orthosparse.distributed import compute_device, is_managed_elsewhere, is_sharded, move_fsdp_parameter, reshard
 from orthosparse.layers import Layer, layer_name, unwrapped
 from orthosparse.mappings import Masks
@@ -68,6 +68,7 @@ def attach(
 
 def check_attachable(model: nn.Module, names: Iterable[str], owners: Mapping[str, list[Owner]]) -> None:
     """Raise ValueError if the tensor of a name cannot get a mask."""
+    check_autograd()
     for name in names:
         for owner in owners[name]:
             if reason := why_unmaskable(*owner):
@@ -160,10 +161,12 @@ def check_masks(masks: Mapping[str, Tensor], owners: Mapping[str, list[Owner]]) 
     parameters: dict[int, str] = {}
     for name, mask in masks.items():
         if name not in owners:
-            meant = did_you_mean(name, owners)
+            layer = name.removesuffix(".weight")  # a parameter's name, where a layer's is expected
+            meant = f"; did you mean {layer!r}?" if layer in owners else did_you_mean(name, owners)
             raise ValueError(f"masks: expected names among {listed(owners)}; got {name!r}{meant}")
         if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
-            raise TypeError(f"masks: expected a bool tensor for {name!r}; got {getattr(mask, 'dtype', type(mask))}")
+            got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+            raise TypeError(f"masks: expected a bool tensor for {name!r}; got {got}")
         if mask.layout != torch.strided:
             raise TypeError(f"masks: expected a dense tensor for {name!r}; got {mask.layout}")
         parameter = leaf(*owners[name][0])
