@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from orthosparse.lab.bench.compact import CHECKS, Row, line, run
-from orthosparse.lab.bench.compact_blocks import crossing
 from orthosparse.lab.bench.compact_entries import sparse_layer
 
 CPU = torch.device("cpu")
@@ -30,12 +29,6 @@ def test_a_verdict_holds_the_ratio_against_its_target():
     assert Row("a", "b", 0.1, 0.15, at_most=True).verdict == "<= 0.15 ok"
     assert Row("a", "b", 0.2, 0.15, at_most=True).verdict == "<= 0.15 MISSED"
     assert Row("a", "b", 0.2, None).verdict == ""
-
-
-def test_break_even_lies_between_the_densities_around_it():
-    assert crossing({0.1: 3.0, 0.2: 2.0, 0.4: 0.5}) == pytest.approx(0.2 + 0.2 * 1 / 1.5)
-    assert crossing({0.1: 0.9, 0.2: 0.5}) == 0
-    assert crossing({0.1: 2.0, 0.2: 1.5}) == 1
 
 
 def test_random_layers_have_exactly_their_count(generator):

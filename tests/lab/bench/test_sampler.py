@@ -1,10 +1,8 @@
-import json
-
 import pytest
 import torch
 
 from orthosparse.lab.bench import sampler
-from orthosparse.lab.bench.sampler import Row, line, main, run
+from orthosparse.lab.bench.sampler import Row, line, run
 
 
 def test_exactness_holds_on_a_few_questions():
@@ -40,16 +38,3 @@ def test_lines_say_what_is_over_its_limit():
     assert line(Row("kernel / plain", "256 x 256", 0.4, 0.35)).endswith("OVER")
     assert line(Row("kernel / plain", "256 x 256", 0.3, 0.35)).endswith("ok")
     assert "<=" not in line(Row("compressed, seconds", "10 x 10", 0.3, None))
-
-
-def test_main_prints_a_line_a_row_and_writes_the_same_rows(tmp_path, capsys):
-    assert main(["observation", "--quick", "--json", str(tmp_path / "rows.json")]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    (row,) = json.loads((tmp_path / "rows.json").read_text())
-    assert printed[1:] == [line(Row(**row))]
-
-
-def test_main_refuses_unknown_checks(capsys):
-    with pytest.raises(SystemExit):
-        main(["exaktness"])
-    assert "expected any of exactness, speed, calls, growth, observation; got exaktness" in capsys.readouterr().err

@@ -1,6 +1,6 @@
 import pytest
 
-from orthosparse.lab.bench.timing import fresh, in_turn, shortest
+from orthosparse.lab.bench.timing import broken_even, fresh, in_turn, shortest
 
 
 def test_calls_taken_in_turn_are_compared_with_the_first():
@@ -17,3 +17,9 @@ def test_shortest_is_no_longer_than_any_round():
 
 def test_fresh_processes_return_the_numbers_they_print():
     assert fresh("print(1.5, 2)") == [1.5, 2.0]
+
+
+def test_break_even_lies_between_the_densities_around_it():
+    assert broken_even("", {0.1: 3.0, 0.2: 2.0, 0.4: 0.5})[1] == pytest.approx(0.2 + 0.2 * 1 / 1.5)
+    assert broken_even("", {0.1: 0.9, 0.2: 0.5})[1] == 0
+    assert broken_even("", {0.1: 2.0, 0.2: 1.5})[1] == 1

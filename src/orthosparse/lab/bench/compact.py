@@ -1,11 +1,12 @@
 """How much faster layers are that hold only their active weights, against dense and masked ones in the same run."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from orthosparse.lab.bench import compact_blocks, compact_entries
+from orthosparse.lab.training.devices import one_thread
 
 
 @dataclass(frozen=True)
@@ -53,35 +54,10 @@ def run(checks: Sequence[str] = tuple(CHECKS), *, device: torch.device, quick: b
             if device.type == "cuda" or quick:
                 yield from (Row(name, *found) for found in check(device, quick))
             continue
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with one_thread():
             yield from (Row(name, *found) for found in check(device, quick))
-        finally:
-            torch.set_num_threads(before)
 
 
 def line(row: Row) -> str:
     """Return a row as a line of the table."""
-    return f"{row.check:19s}{row.case:44s}{row.ratio:8.3f}x {row.verdict:14s}{row.detail}".rstrip()
-
-
-def show(
-    checks: Sequence[str],
-    *,
-    device: torch.device,
-    quick: bool,
-    tell: Callable[[str], None],
-    keep: Callable[[Row], None] | None = None,
-) -> list[Row]:
-    """Tell and keep the rows of the checks as they are measured, and return them; configs are kept alone."""
-    if device.type != "cuda" and not quick:
-        tell("No GPU: the rows of blocks are missing.")
-    taken = []
-    for row in run(checks, device=device, quick=quick):
-        if keep is not None:
-            keep(row)
-        if row.check != "configs":
-            tell(line(row))
-        taken.append(row)
-    return taken
+    return f"{row.check:19s}{row.case:44s}{row.ratio:8.3f}x {row.verdict:14s} {row.detail}".rstrip()

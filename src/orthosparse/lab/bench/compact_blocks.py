@@ -13,10 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from orthosparse import BlockLinear
-from orthosparse.lab.bench.timing import captured, fresh, milliseconds
+from orthosparse.lab.bench.timing import Found, broken_even, captured, compared, fresh, milliseconds
 from orthosparse.operators import measured
-
-Found = tuple[str, float, float | None, str]
 
 _TOKENS = 16_384
 # (side, block, density): what forward + backward have to reach against the dense product.
@@ -97,23 +95,23 @@ def against_dense(device: torch.device, quick: bool) -> Iterator[Found]:
         if device.type == "cuda":
             kernels = {part: captured(call) for part, call in kernels.items()}
         parts = milliseconds(kernels, device, rounds=3)
-        detail = ", ".join([_pair(times), *(f"{part} {taken:.3f}" for part, taken in parts.items())])
-        yield f"{name}, step", times["dense"] / times["sparse"], target, f"{detail}; first call {first:.0f} ms"
-        times = milliseconds(case.forwards(), device, rounds=3)
-        yield f"{name}, forward", times["dense"] / times["sparse"], None, _pair(times)
+        label, ratio, aim, detail = compared(f"{name}, step", times, target)
+        detail = ", ".join([detail, *(f"{part} {taken:.3f}" for part, taken in parts.items())])
+        yield label, ratio, aim, f"{detail}; first call {first:.0f} ms"
+        yield compared(f"{name}, forward", milliseconds(case.forwards(), device, rounds=3))
         if device.type == "cuda":
-            times = milliseconds({way: captured(step) for way, step in case.steps().items()}, device, rounds=5)
+            steps = {form: captured(step) for form, step in case.steps().items()}
             aim = _CAPTURED.get((side, size, density))
-            yield f"{name}, graph", times["dense"] / times["sparse"], aim, _pair(times)
+            yield compared(f"{name}, graph", milliseconds(steps, device, rounds=5), aim)
 
 
 def configs(device: torch.device, quick: bool) -> Iterator[Found]:
-    """Yield what was measured of the ways to launch each kernel: the first over the fastest, and all of them."""
+    """Yield what was measured of each kernel's launch configurations: the first over the fastest, and all of them."""
     del device, quick
     for key, by_config in measured.items():
-        told = ", ".join(f"{tuple(config)} {taken:.3f}" for config, taken in by_config.items())
+        times = ", ".join(f"{tuple(config)} {taken:.3f}" for config, taken in by_config.items())
         first, fastest = next(iter(by_config.values())), min(by_config.values())
-        yield f"{key}", first / fastest, None, f"{told} ms"
+        yield f"{key}", first / fastest, None, f"{times} ms"
 
 
 def break_even(device: torch.device, quick: bool) -> Iterator[Found]:
@@ -126,11 +124,10 @@ def break_even(device: torch.device, quick: bool) -> Iterator[Found]:
             steps = case.steps()
             if device.type == "cuda":
                 milliseconds({"sparse": steps["sparse"]}, device, rounds=1)
-                steps = {way: captured(step) for way, step in steps.items()}
+                steps = {form: captured(step) for form, step in steps.items()}
             times = milliseconds(steps, device, rounds=3)
             ratios[density] = times["dense"] / times["sparse"]
-        told = ", ".join(f"{density:g}: {ratio:.2f}x" for density, ratio in ratios.items())
-        yield f"{side} x {side}, block {size}, as fast at density", crossing(ratios), None, told
+        yield broken_even(f"{side} x {side}, block {size}", ratios)
 
 
 def against_others(device: torch.device, quick: bool) -> Iterator[Found]:
@@ -161,18 +158,6 @@ def against(whose: str, side: int, size: int, density: float, device: str, token
     print(times["theirs"], times["ours"])
 
 
-def crossing(ratios: dict[float, float]) -> float:
-    """Return the density at which the ratio falls below 1: linear between neighbours, 0 or 1 outside."""
-    (before, high), *rest = ratios.items()
-    if high < 1:
-        return 0.0
-    for density, ratio in rest:
-        if ratio < 1:
-            return before + (density - before) * (high - 1) / (high - ratio)
-        before, high = density, ratio
-    return 1.0
-
-
 def _torch_bsr(case: Case) -> Callable[[], Any]:
     from torch.sparse._triton_ops import bsr_dense_addmm
 
@@ -200,7 +185,3 @@ def _blksprs(case: Case) -> Callable[[], Any]:
 
 
 _OTHERS = {"torch BSR": _torch_bsr, "stanford-stk": _stanford_stk, "blksprs": _blksprs}
-
-
-def _pair(times: dict[str, float]) -> str:
-    return f"{times['sparse']:.3f} of {times['dense']:.3f} ms"

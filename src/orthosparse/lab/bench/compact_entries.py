@@ -11,9 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from orthosparse import SparseLinear, sparsify
-from orthosparse.lab.bench.timing import fresh, milliseconds
-
-Found = tuple[str, float, float | None, str]
+from orthosparse.lab.bench.timing import Found, broken_even, compared, fresh, milliseconds
 
 _BATCH, _CPU = 128, torch.device("cpu")
 _TARGETS = {0.1: 2.0, 0.05: 4.5, 0.01: 18.0}
@@ -44,9 +42,7 @@ def against_dense(device: torch.device, quick: bool) -> Iterator[Found]:
         for what, calls in _calls(side, density).items():
             times = milliseconds(calls, _CPU, rounds=3 if quick else 9, block=0.01 if quick else 0.15)
             aim = target if what == "step" and not quick else None
-            detail = f"{times['sparse']:.3f} of {times['dense']:.3f} ms"
-            case = f"{side} x {side}, batch {_BATCH}, density {density}, {what}"
-            yield case, times["dense"] / times["sparse"], aim, detail
+            yield compared(f"{side} x {side}, batch {_BATCH}, density {density}, {what}", times, aim)
 
 
 def forward(device: torch.device, quick: bool) -> Iterator[Found]:
@@ -58,23 +54,18 @@ def forward(device: torch.device, quick: bool) -> Iterator[Found]:
                 with torch.inference_mode():
                     calls = _calls(side, density, batch)["forward"]
                     times = milliseconds(calls, _CPU, rounds=3 if quick else 5)
-                case = f"{side} x {side}, batch {batch}, density {density}, inference"
-                detail = f"{times['sparse']:.3f} of {times['dense']:.3f} ms"
-                yield case, times["dense"] / times["sparse"], None, detail
+                yield compared(f"{side} x {side}, batch {batch}, density {density}, inference", times)
 
 
 def break_even(device: torch.device, quick: bool) -> Iterator[Found]:
     """Yield the density at which forward + backward take as long as those of the dense layer, by interpolation."""
-    from orthosparse.lab.bench.compact_blocks import crossing
-
     del device
     for side in (128,) if quick else (256, 1024, 2048):
         ratios = {}
         for density in _DENSITIES:
             times = milliseconds(_calls(side, density)["step"], _CPU, rounds=3)
             ratios[density] = times["dense"] / times["sparse"]
-        told = ", ".join(f"{density:g}: {ratio:.2f}x" for density, ratio in ratios.items())
-        yield f"{side} x {side}, as fast at density", crossing(ratios), None, told
+        yield broken_even(f"{side} x {side}", ratios)
 
 
 def training_step(device: torch.device, quick: bool) -> Iterator[tuple[Any, ...]]:
@@ -130,12 +121,12 @@ def _mlp(layers: Iterator[nn.Module]) -> nn.Module:
 def sparse_layer(inputs: int, outputs: int, density: float, generator: torch.Generator) -> SparseLinear:
     """Return a layer of random entries with normal values."""
     layer = SparseLinear(inputs, outputs, round(density * inputs * outputs))
-    room, places = inputs * outputs, torch.empty(0, dtype=torch.int64)
-    while len(places) < layer.units:  # drawn until there are enough different ones: never as many as the dense matrix
+    room, index = inputs * outputs, torch.empty(0, dtype=torch.int64)
+    while len(index) < layer.units:  # drawn until there are enough different ones: never as many as the dense matrix
         drawn = torch.randint(room, (layer.units,), generator=generator)
-        places = torch.cat([places, drawn]).unique()
-    kept = torch.randperm(len(places), generator=generator)[: layer.units]
-    layer.move(places[kept].sort().values)
+        index = torch.cat([index, drawn]).unique()
+    kept = torch.randperm(len(index), generator=generator)[: layer.units]
+    layer.move(index[kept].sort().values)
     with torch.no_grad():
         layer.values.normal_(std=(density * inputs) ** -0.5, generator=generator)
     return layer

@@ -1,12 +1,9 @@
 """How exact and how fast the Givens sampler is, against plain random numbers of the same size in the same run."""
 
-import argparse
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from time import thread_time
 
 import torch
@@ -115,13 +112,8 @@ def growth(quick: bool) -> Iterator[Row]:
     yield Row("exponent", f"n = {sizes[0]}..{sizes[-1]}, 10 entries a row", _slope(sizes, seconds), 1.3, detail)
     size = 10_000 if quick else 100_000
     taken, memory = fresh(_LARGE.format(size=size, count=size * size // 10_000))
-    yield Row(
-        "compressed, seconds",
-        f"{size} x {size}, density 0.0001",
-        taken,
-        None,
-        f"the process never held more than {memory:.2f} GiB",
-    )
+    detail = f"the process never held more than {memory:.2f} GiB"
+    yield Row("compressed, seconds", f"{size} x {size}, density 0.0001", taken, None, detail)
 
 
 def observation(quick: bool) -> Iterator[Row]:
@@ -149,32 +141,6 @@ def line(row: Row) -> str:
     """Return a row as a line of the table."""
     verdict = "" if row.limit is None else f"<= {row.limit:<8g} {'ok' if row.value <= row.limit else 'OVER'}"
     return f"{row.check:34s}{row.case:42s}{row.value:11.4g} {verdict:18s}{row.detail}".rstrip()
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table, line by line as it is measured."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("checks", nargs="*", help=f"any of {', '.join(CHECKS)}; all by default")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, a few seconds")
-    parser.add_argument("--json", type=Path, help="a file for the rows")
-    given = parser.parse_args(argv)
-    unknown = set(given.checks) - CHECKS.keys()
-    if unknown:
-        parser.error(f"checks: expected any of {', '.join(CHECKS)}; got {', '.join(sorted(unknown))}")
-    rows = show(given.checks or tuple(CHECKS), quick=given.quick, tell=partial(print, flush=True))
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    return sum(row.limit is not None and row.value > row.limit for row in rows)
-
-
-def show(checks: Sequence[str], *, quick: bool, tell: Callable[[str], None]) -> list[Row]:
-    """Tell the rows of the checks as they are measured, and return them."""
-    tell("The sampler's kernel is " + ("built." if givens.has_kernel() else "not built: its rows are missing."))
-    taken = []
-    for row in run(checks, quick=quick):
-        tell(line(row))
-        taken.append(row)
-    return taken
 
 
 def _plain(size: int, density: float, generator: torch.Generator) -> Tensor:

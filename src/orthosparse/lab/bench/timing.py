@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+Found = tuple[str, float, float | None, str]  # a case, a ratio, what it has to be at least, and the times behind it
+
 
 def in_turn(
     calls: Mapping[str, Callable[[], Any]],
@@ -52,6 +54,34 @@ def milliseconds(
         for name, call in calls.items():
             times[name] = min(times[name], _on_gpu(call, repeats[name]))
     return times
+
+
+def compared(case: str, times: Mapping[str, float], target: float | None = None) -> Found:
+    """Return how many times as fast ``sparse`` is as ``dense``, given the milliseconds of both.
+
+    Example:
+        >>> compared("a layer", {"dense": 3.0, "sparse": 1.5}, 2.5)
+        ('a layer', 2.0, 2.5, '1.500 of 3.000 ms')
+    """
+    return case, times["dense"] / times["sparse"], target, f"{times['sparse']:.3f} of {times['dense']:.3f} ms"
+
+
+def broken_even(case: str, ratios: Mapping[float, float]) -> Found:
+    """Return the density at which the ratio falls below 1: linear between neighbours, 0 or 1 outside.
+
+    Example:
+        >>> broken_even("a layer", {0.1: 2.0, 0.3: 0.0})
+        ('a layer, as fast at density', 0.2, None, '0.1: 2.00x, 0.3: 0.00x')
+    """
+    (before, high), *rest = ratios.items()
+    crossing = 1.0 if high >= 1 else 0.0
+    for density, ratio in rest if high >= 1 else []:
+        if ratio < 1:
+            crossing = before + (density - before) * (high - 1) / (high - ratio)
+            break
+        before, high = density, ratio
+    detail = ", ".join(f"{density:g}: {ratio:.2f}x" for density, ratio in ratios.items())
+    return f"{case}, as fast at density", crossing, None, detail
 
 
 def captured(call: Callable[[], Any]) -> Callable[[], None]:

@@ -44,12 +44,17 @@ def sampler(
     """
     from dataclasses import asdict
 
-    from orthosparse.lab.bench.sampler import CHECKS, show
+    from orthosparse.givens import has_kernel
+    from orthosparse.lab.bench.sampler import CHECKS, line, run
 
     unknown = [check for check in checks or () if check not in CHECKS]
     if unknown:
         raise ValueError(f"checks: expected any of {', '.join(CHECKS)}; got {', '.join(unknown)}")
-    rows = [asdict(row) for row in show(checks or tuple(CHECKS), quick=quick, tell=partial(typer.echo, err=json))]
+    typer.echo(f"The sampler's kernel is {'built.' if has_kernel() else 'not built: its rows are missing.'}", err=json)
+    rows = []
+    for row in run(checks or tuple(CHECKS), quick=quick):
+        typer.echo(line(row), err=json)
+        rows.append(asdict(row))
     _keep(rows, out, json)
 
 
@@ -118,7 +123,7 @@ def compact(
     """
     from dataclasses import asdict
 
-    from orthosparse.lab.bench.compact import CHECKS, Row, show
+    from orthosparse.lab.bench.compact import CHECKS, line, run
     from orthosparse.lab.provenance import provenance
     from orthosparse.lab.training.devices import launch
 
@@ -126,14 +131,15 @@ def compact(
     if unknown:
         raise ValueError(f"checks: expected any of {', '.join(CHECKS)}; got {', '.join(unknown)}")
     where = launch(device=device).device
-    source, kept = provenance(where), []
-
-    def keep(row: Row) -> None:
-        kept.append({**asdict(row), "verdict": row.verdict, **source})
-        _keep(kept, out, json=False)  # as they come: a kernel that crashes loses none
-
-    show(checks or tuple(CHECKS), device=where, quick=quick, tell=partial(typer.echo, err=json), keep=keep)
-    _keep(kept, out, json)
+    if where.type != "cuda" and not quick:
+        typer.echo("No GPU: the rows of blocks are missing.", err=json)
+    rows: list[dict[str, Any]] = []
+    for row in run(checks or tuple(CHECKS), device=where, quick=quick):
+        rows.append({**asdict(row), "verdict": row.verdict, **provenance(where)})
+        _keep(rows, out, json=False)  # as they come: a kernel that crashes loses none
+        if row.check != "configs":
+            typer.echo(line(row), err=json)
+    _keep(rows, out, json)
 
 
 def _keep(rows: list[dict[str, Any]], out: Path | None, json: bool) -> None:
