@@ -42,7 +42,7 @@ def test_the_demo_writes_one_page_that_needs_nothing_else_and_a_picture(quick):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--epochs", "0"], "epochs: expected more than 0; got 0"),
+        (["--epochs", "0"], "epochs: expected a positive integer; got 0"),
         (["--density", "3"], "density: expected a number in [0, 1]; got 3.0"),
         (["--density", "0"], "density: expected at least 234 entries, the sum of the floors; got 0"),
     ],

@@ -7,7 +7,8 @@ from orthosparse.lab.demo.networks import density_of
 from orthosparse.lab.demo.page import Demo, page_of
 from orthosparse.lab.demo.sampler import compare
 from orthosparse.lab.demo.tables import network_table
-from orthosparse.lab.demo.training import Course, History
+from orthosparse.lab.demo.training import History
+from orthosparse.lab.training import Recipe
 
 
 @pytest.fixture
@@ -16,7 +17,8 @@ def demo(starts, small, generator):
     isometries = {name: Isometry(torch.full((5,), scale), [1, 6], [1.0, scale]) for name, scale in scales.items()}
     history = History([[2.0, 2.3, 2.1, 2.0], [1.0, 2.3, 1.5, 1.2]], [[0.5, 0.1, 0.3, 0.4], [0.9, 0.1, 0.8, 0.85]])
     densities = {name: density_of(network) for name, network in starts.items()}
-    return Demo(small, Course(epochs=2), compare(16, 0.2, generator=generator), starts, densities, isometries, history)
+    samples, recipe = compare(16, 0.2, generator=generator), Recipe(epochs=2, lr=0.1)
+    return Demo(small, recipe, samples, starts, densities, isometries, history)
 
 
 def test_the_table_has_density_spectrum_loss_and_accuracy_of_every_start(demo):

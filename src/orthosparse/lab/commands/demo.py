@@ -37,16 +37,17 @@ def demo(
     from orthosparse.lab.demo.page import Demo, page_of
     from orthosparse.lab.demo.sampler import compare
     from orthosparse.lab.demo.tables import network_table, sampler_table
-    from orthosparse.lab.demo.training import Course, Stack, train
+    from orthosparse.lab.demo.training import train
     from orthosparse.lab.rendering.charts import save
     from orthosparse.lab.rendering.foot import foot_of
     from orthosparse.lab.rendering.html import write_page
     from orthosparse.lab.rendering.terminal import console, print_table
+    from orthosparse.lab.training import Recipe
     from orthosparse.lab.training.devices import one_thread
     from orthosparse.randomness import derive
 
     shape = Shape(depth=8, width=32, density=density, ai_iterations=100) if quick else Shape(density=density)
-    course, to = Course(epochs=(2 if quick else 30) if epochs is None else epochs), console()
+    recipe, to = Recipe(epochs=(2 if quick else 30) if epochs is None else epochs, lr=0.003, batch=64), console()
     with one_thread():
         with to.status("Drawing the starts"):
             data = scaled_digits()
@@ -57,18 +58,14 @@ def demo(
         save(mask_and_spectra(samples), out / "sampler.png")
         with to.status("Measuring the singular values of the starts"):
             isometries = measure(networks, _images(data), shape.depth)
-            stack = Stack(list(networks.values()))
-        with _bars(networks, course.epochs) as announce:
-            history = train(stack, data, course, seed, announce)
+        with _bars(networks, recipe.epochs) as announce:
+            history = train(networks, shape, recipe, data, seed, announce)
+    title = f"tanh network of {shape.depth} layers of width {shape.width} on digits, {recipe.epochs} epochs"
     densities = {name: density_of(network) for name, network in networks.items()}
-    print_table(network_table(isometries, densities, history, title=_title(shape, course)), to)
-    found = Demo(shape, course, samples, networks, densities, isometries, history)
+    print_table(network_table(isometries, densities, history, title=title), to)
+    found = Demo(shape, recipe, samples, networks, densities, isometries, history)
     write_page(page_of(found, foot_of(command_line(context, without=("out",)), _DATA)), out / "index.html")
     to.print(f"Page: {out / 'index.html'}  Picture of the sampler: {out / 'sampler.png'}", soft_wrap=True)
-
-
-def _title(shape: Any, course: Any) -> str:
-    return f"tanh network of {shape.depth} layers of width {shape.width} on digits, {course.epochs} epochs"
 
 
 def _images(data: Any) -> Any:

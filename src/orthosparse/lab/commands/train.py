@@ -52,7 +52,7 @@ def train(
     from orthosparse.lab.experiments.training import Training
     from orthosparse.lab.sweep.pairs import Pair, perform_pair
     from orthosparse.lab.sweep.store import Store
-    from orthosparse.lab.training import Progress
+    from orthosparse.lab.training.callbacks import Progress
     from orthosparse.lab.training.devices import is_first_rank, leave
 
     pair = Pair(Training(**given_of(given)), seed)

@@ -11,11 +11,12 @@ from orthosparse.lab.demo.isometries import Isometry
 from orthosparse.lab.demo.networks import Shape
 from orthosparse.lab.demo.sampler import Sample
 from orthosparse.lab.demo.tables import network_table, sampler_table
-from orthosparse.lab.demo.training import Course, History
+from orthosparse.lab.demo.training import History
 from orthosparse.lab.rendering.contents import Page, Picture, Section, Tile
 from orthosparse.lab.rendering.figures import histograms, lines
 from orthosparse.lab.rendering.pictures import picture_of
 from orthosparse.lab.rendering.theme import LABELS
+from orthosparse.lab.training import Recipe
 
 _SHOWN = "fc2"  # the layer whose masks are shown: the first square one behind the input
 _STARTS = {
@@ -31,7 +32,7 @@ class Demo:
     """All that the demo found, each by the name of the start (in one order) where there are four."""
 
     shape: Shape
-    course: Course
+    recipe: Recipe
     samples: Sequence[Sample]
     networks: dict[str, nn.Module]
     densities: dict[str, float]
@@ -63,10 +64,10 @@ def _training(demo: Demo) -> Section:
     epochs = [*range(1, len(demo.history.losses) + 1)]
     losses = _by_start(demo, demo.history.losses)
     accuracies = _by_start(demo, [[100 * value for value in row] for row in demo.history.accuracies])
-    course = demo.course
+    recipe = demo.recipe
     text = (
-        f"{demo.shape.depth} layers of width {demo.shape.width}, {course.epochs} epochs of SGD (Nesterov momentum 0.9, "
-        f"rate {course.rate:g}, batches of {course.batch}) on the same batches. The test accuracy is that after the "
+        f"{demo.shape.depth} layers of width {demo.shape.width}, {recipe.epochs} epochs of SGD (Nesterov momentum 0.9, "
+        f"rate {recipe.lr:g}, batches of {recipe.batch}) on the same batches. The test accuracy is that after the "
         "last epoch; one in ten is chance."
     )
     figures = [

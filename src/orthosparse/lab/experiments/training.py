@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse.lab.experiments._experiment import Experiment, Progress, changed_fields, plain_fields, words_of
+from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments._fields import changed_fields, plain_fields, words_of
 from orthosparse.lab.training.recipe import RECIPES, Recipe
 from orthosparse.lab.training.run import Run, recipe_for, stack_key, why_not_stacked
 

@@ -49,6 +49,14 @@ class Start:
     warnings: list[str] = field(default_factory=list)
     problem: str | None = None
 
+    @classmethod
+    def of(cls, state: dict[str, Tensor], warnings: Sequence[str] = (), problem: str | None = None) -> "Start":
+        """Return the start of a network that has this state dict."""
+        masks = [tensor for name, tensor in state.items() if name.endswith("_mask")]
+        density = sum(int(m.sum()) for m in masks) / sum(m.numel() for m in masks) if masks else 1.0
+        parameters = sum(tensor.numel() for name, tensor in state.items() if not name.endswith(_BUFFERS))
+        return cls(state, density, parameters, list(warnings), problem)
+
 
 def start_of(
     run: Run,
@@ -71,7 +79,7 @@ def start_of(
         tidy(folder)
         if (tree := load(folder)) is not None:
             check_same(tree["settings"], settings)
-            return _start(_unpacked(tree["state"]), tree["warnings"], tree["problem"])
+            return Start.of(_unpacked(tree["state"]), tree["warnings"], tree["problem"])
     start = _made(run, seed, data, device, device if descent is None else descent)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,8 +95,8 @@ def _made(run: Run, seed: int, data: Dataset, device: torch.device, descent: tor
         except torch.OutOfMemoryError:
             raise  # the machine's problem, not the run's
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on and it is reported
-            return _start({}, messages, f"{type(error).__name__}: {' '.join(str(error).split())}")
-    return _start({name: tensor.cpu() for name, tensor in network.state_dict().items()}, messages)
+            return Start.of({}, messages, f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return Start.of({name: tensor.cpu() for name, tensor in network.state_dict().items()}, messages)
 
 
 def check_starts(pairs: Sequence[tuple[Run, int]], root: Path | str | None, device: torch.device) -> None:
@@ -111,13 +119,6 @@ def _stop_descent(what: str, done: int, total: int) -> None:
     del done, total
     if what == "ai":
         raise _DescentBegunError
-
-
-def _start(state: dict[str, Tensor], warnings: list[str], problem: str | None = None) -> Start:
-    masks = [tensor for name, tensor in state.items() if name.endswith("_mask")]
-    density = sum(int(m.sum()) for m in masks) / sum(m.numel() for m in masks) if masks else 1.0
-    parameters = sum(tensor.numel() for name, tensor in state.items() if not name.endswith(_BUFFERS))
-    return Start(state, density, parameters, list(warnings), problem)
 
 
 def _packed(state: dict[str, Tensor]) -> dict[str, Any]:
