@@ -58,7 +58,6 @@ LAB_FLOORS = {
     "names": -1,
     "seeds": -1,  # small and plain, for every room of the lab
     "provenance": -1,
-    "files": -1,
     "signals": -1,
     "optional": -1,
     "models": 0,

@@ -11,9 +11,9 @@ import pytest
 from orthosparse.lab import cli
 from orthosparse.lab.experiments import experiment_of
 from orthosparse.lab.experiments.training import Training
-from orthosparse.lab.files import locked
 from orthosparse.lab.sweep.pairs import Pair, perform_pair
 from orthosparse.lab.sweep.store import Store
+from orthosparse.lab.training.checkpoint import locked
 
 SMALL = "--model mlp --data digits --activation tanh --density 0.3 --scheme base --epochs 1 --batch 64 --lr 0.1"
 

@@ -1,6 +1,12 @@
+import errno
+import fcntl
 import json
 import logging
+import os
 import resource
+import subprocess
+import sys
+import threading
 
 import pytest
 import torch
@@ -8,7 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthosparse.lab.training import checkpoint
-from orthosparse.lab.training.checkpoint import copied, flatten, has_checkpoint, load, save, tidy, unflatten
+from orthosparse.lab.training.checkpoint import (
+    LOCK,
+    copied,
+    flatten,
+    has_checkpoint,
+    load,
+    locked,
+    save,
+    tidy,
+    unflatten,
+)
 
 
 def _tree(value):
@@ -212,3 +228,73 @@ def test_copies_of_tied_tensors_are_apart():
     tied = torch.zeros(2)
     copy = copied({"a": tied, "b": tied})
     assert copy["a"].data_ptr() != copy["b"].data_ptr()
+
+
+def test_a_locked_folder_is_in_use(tmp_path):
+    folder = tmp_path / "made" / "on the way"
+    with locked(folder), pytest.raises(ValueError, match=rf"out: .*on the way is in use by process {os.getpid()} on"):
+        locked(folder).__enter__()
+    with locked(folder):
+        assert (folder / LOCK).exists()
+    assert list(folder.iterdir()) == []
+
+
+def test_an_error_inside_ends_the_lock(tmp_path):
+    with pytest.raises(RuntimeError), locked(tmp_path):
+        raise RuntimeError
+    with locked(tmp_path):
+        pass
+
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from orthosparse.lab.training.checkpoint import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_lock_of_another_process_holds_until_it_is_killed(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=-1, text=True) as process:
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(ValueError, match=f"in use by process {process.pid}"):
+            locked(tmp_path).__enter__()
+        process.kill()
+    assert (tmp_path / LOCK).exists()  # nobody removed it
+    with locked(tmp_path):
+        pass
+
+
+def test_of_many_who_lock_at_once_one_is_inside_at_a_time(tmp_path):
+    inside, most, entered = [], [], []
+
+    def work():
+        for _ in range(200):
+            try:
+                with locked(tmp_path):
+                    inside.append(1)
+                    most.append(len(inside))
+                    entered.append(1)
+                    inside.pop()
+            except ValueError:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1
+    assert len(entered) >= 4
+
+
+def test_a_file_system_without_locks_is_said_so(tmp_path, monkeypatch, caplog):
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with locked(tmp_path):
+        pass
+    assert "cannot be locked (No locks available)" in caplog.text

@@ -2,11 +2,21 @@
 
 import math
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 SCHEDULES = ("steps", "cosine", "constant")
 OPTIMIZERS = ("sgd", "adamw", "lamb")
 LOSSES = ("cross_entropy", "bce")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
+
+
+def described(default: Any, help: str, **names: str) -> Any:  # noqa: A002 - its name on the command line
+    """Return a field of a description that is an option of the commands.
+
+    Args:
+        names: ``names``, the table whose names it takes, see `lab.names`.
+    """
+    return field(default=default, metadata={"help": help, **names})
 
 
 @dataclass(frozen=True)
@@ -19,31 +29,27 @@ class Recipe:
 
     epochs: int = field(metadata={"help": "Epochs to train for."})
     lr: float = field(metadata={"help": "Learning rate."})
-    batch: int = field(default=128, metadata={"help": "Samples of one optimizer step, over all processes."})
-    weight_decay: float = field(default=1e-4, metadata={"help": "Weight decay."})
-    momentum: float = field(default=0.9, metadata={"help": "Momentum of SGD."})
-    nesterov: bool = field(default=True, metadata={"help": "Nesterov momentum."})
-    optimizer: str = field(default="sgd", metadata={"help": "sgd, adamw or lamb.", "names": "optimizer"})
-    schedule: str = field(default="steps", metadata={"help": "steps, cosine or constant.", "names": "schedule"})
-    gamma: float = field(default=0.1, metadata={"help": "Factor of the learning rate at each milestone of steps."})
-    min_lr: float = field(default=0.0, metadata={"help": "Learning rate that cosine ends at."})
-    warmup: int = field(default=0, metadata={"help": "Epochs in which the learning rate rises from --warmup-lr."})
-    warmup_lr: float = field(default=0.0, metadata={"help": "Learning rate that the warm-up starts from."})
-    decay_vectors: bool = field(default=True, metadata={"help": "Weight decay on biases and normalisation too."})
-    loss: str = field(default="cross_entropy", metadata={"help": "cross_entropy or bce.", "names": "loss"})
-    label_smoothing: float = field(default=0.0, metadata={"help": "Label smoothing of the cross-entropy."})
-    mixup: float = field(default=0.0, metadata={"help": "Parameter of mixup's Beta distribution; 0 for no mixup."})
-    cutmix: float = field(default=0.0, metadata={"help": "Parameter of cutmix's Beta distribution; 0 for no cutmix."})
-    clip: float = field(default=0.0, metadata={"help": "Largest norm of the gradient; 0 for no limit."})
-    accumulate: int = field(default=1, metadata={"help": "Parts into which a batch is split to save memory."})
-    precision: str = field(
-        default="tf32", metadata={"help": "fp32, tf32 (on a GPU), bf16 (autocast) or fp64.", "names": "precision"}
-    )
-    dense_init: str = field(
-        default="conv_orthogonal", metadata={"help": "Initialization of the dense network.", "names": "dense_init"}
-    )
-    gain: float = field(default=1.0, metadata={"help": "Gain of the weights at initialization (sigma_w)."})
-    bias_std: float = field(default=0.0, metadata={"help": "Standard deviation of the initial biases (sigma_b)."})
+    batch: int = described(128, "Samples of one optimizer step, over all processes.")
+    weight_decay: float = described(1e-4, "Weight decay.")
+    momentum: float = described(0.9, "Momentum of SGD.")
+    nesterov: bool = described(True, "Nesterov momentum.")
+    optimizer: str = described("sgd", "sgd, adamw or lamb.", names="optimizer")
+    schedule: str = described("steps", "steps, cosine or constant.", names="schedule")
+    gamma: float = described(0.1, "Factor of the learning rate at each milestone of steps.")
+    min_lr: float = described(0.0, "Learning rate that cosine ends at.")
+    warmup: int = described(0, "Epochs in which the learning rate rises from --warmup-lr.")
+    warmup_lr: float = described(0.0, "Learning rate that the warm-up starts from.")
+    decay_vectors: bool = described(True, "Weight decay on biases and normalisation too.")
+    loss: str = described("cross_entropy", "cross_entropy or bce.", names="loss")
+    label_smoothing: float = described(0.0, "Label smoothing of the cross-entropy.")
+    mixup: float = described(0.0, "Parameter of mixup's Beta distribution; 0 for no mixup.")
+    cutmix: float = described(0.0, "Parameter of cutmix's Beta distribution; 0 for no cutmix.")
+    clip: float = described(0.0, "Largest norm of the gradient; 0 for no limit.")
+    accumulate: int = described(1, "Parts into which a batch is split to save memory.")
+    precision: str = described("tf32", "fp32, tf32 (on a GPU), bf16 (autocast) or fp64.", names="precision")
+    dense_init: str = described("conv_orthogonal", "Initialization of the dense network.", names="dense_init")
+    gain: float = described(1.0, "Gain of the weights at initialization (sigma_w).")
+    bias_std: float = described(0.0, "Standard deviation of the initial biases (sigma_b).")
 
     def __post_init__(self) -> None:
         """Check every value.

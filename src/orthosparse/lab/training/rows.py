@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from orthosparse.lab.files import locked
 from orthosparse.lab.training.assembly import assemble
 from orthosparse.lab.training.callbacks import LOGS, Callback, Report, Reports
-from orthosparse.lab.training.checkpoint import has_checkpoint
+from orthosparse.lab.training.checkpoint import has_checkpoint, locked
 from orthosparse.lab.training.devices import arithmetic, launch
 from orthosparse.lab.training.loop import evaluate, fit
 from orthosparse.lab.training.run import Run, check_stackable

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from orthosparse.lab.names import check_name, is_function, names_of
-from orthosparse.lab.training.recipe import RECIPES, Recipe
+from orthosparse.lab.training.recipe import RECIPES, Recipe, described
 from orthosparse.registry import lookup
 
 # What the Rewirer is given. RigL stops moving its masks after three quarters (Evci et al. 2020), SET never does.
@@ -34,37 +34,25 @@ class Run:
     )
     data: str = field(metadata={"help": "A data set (digits, mnist, ...) or file.py:function.", "names": "data"})
     recipe: Recipe
-    activation: str | None = field(
-        default=None, metadata={"help": "relu, tanh, ...; by default the model's own.", "names": "activation"}
-    )
+    activation: str | None = described(None, "relu, tanh, ...; by default the model's own.", names="activation")
     model_options: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "NAME=VALUE for the model, such as depth=100.", "option": "model-option"},
     )
-    density: float = field(default=1.0, metadata={"help": "Fraction of active weights; 1 trains the dense network."})
-    distribution: str = field(
-        default="erk", metadata={"help": "How many weights each layer keeps.", "names": "distribution"}
-    )
-    scheme: str = field(default="eoi", metadata={"help": "Which weights, and with what values.", "names": "scheme"})
-    floor: str = field(
-        default="raise", metadata={"help": "Layers below their floor: raise, partial or error.", "names": "floor"}
-    )
-    exclude: tuple[str, ...] = field(default=(), metadata={"help": "A layer (name or glob) that stays dense."})
+    density: float = described(1.0, "Fraction of active weights; 1 trains the dense network.")
+    distribution: str = described("erk", "How many weights each layer keeps.", names="distribution")
+    scheme: str = described("eoi", "Which weights, and with what values.", names="scheme")
+    floor: str = described("raise", "Layers below their floor: raise, partial or error.", names="floor")
+    exclude: tuple[str, ...] = described((), "A layer (name or glob) that stays dense.")
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "NAME=VALUE for the distribution or the scheme.", "option": "option"}
     )
-    score_batches: int = field(
-        default=1, metadata={"help": "Training batches for a distribution that scores weights on data."}
-    )
-    dynamic: str | None = field(
-        default=None, metadata={"help": "Move the masks while training: set or rigl.", "names": "dynamic"}
-    )
-    every: int = field(default=800, metadata={"help": "Steps between two updates of the masks."})
-    fraction: float = field(default=0.5, metadata={"help": "Fraction of the active weights moved by the first update."})
-    until: float | None = field(
-        default=None, metadata={"help": "Part of the training after which the masks stay; by default the method's."}
-    )
-    validation: bool = field(default=True, metadata={"help": "Hold out a tenth of the training samples."})
+    score_batches: int = described(1, "Training batches for a distribution that scores weights on data.")
+    dynamic: str | None = described(None, "Move the masks while training: set or rigl.", names="dynamic")
+    every: int = described(800, "Steps between two updates of the masks.")
+    fraction: float = described(0.5, "Fraction of the active weights moved by the first update.")
+    until: float | None = described(None, "Part of the training after which the masks stay; by default the method's.")
+    validation: bool = described(True, "Hold out a tenth of the training samples.")
 
     def __post_init__(self) -> None:
         """Check names and numbers before anything is read or built.

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from lab.training.stacked.runs import Stop, check_equal
-from orthosparse.lab.files import locked
 from orthosparse.lab.training import Callback, Recipe, Run, train, train_many
+from orthosparse.lab.training.checkpoint import locked
 
 
 def test_sixty_four_layers_of_four_members_are_four_single_runs(four, kept, tmp_path):

@@ -5,6 +5,7 @@ for several layers together, ``[layers, networks, ...]``.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -118,14 +119,16 @@ class Circular:
     def __init__(self, stage: Stage) -> None:
         assert stage.grid is not None, "a convolution"
         self.stage, self.grid = stage, stage.grid
+        edge = self.grid.kernel - 1
+        height, width = self.grid.height + edge, self.grid.width + edge
+        self._around = replace(self.grid, height=height, width=width, padding=0)  # on the padded map
         self._padded = _Gather(padded(self.grid), self.grid.height * self.grid.width)
 
     def forward(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """Write the convolution of the padded samples."""
         for sample, kernel, result in zip(x, weight, out, strict=True):
-            seen = self._map(sample, self.stage.inputs)
-            found = functional.conv2d(seen, self._kernel(kernel, self.stage.inputs), stride=self.grid.stride)
-            result.view(len(sample), -1, self.stage.outputs).copy_(found.permute(0, 2, 3, 1).flatten(1, 2))
+            seen = self._padded(sample, self.stage.inputs)
+            result.view(-1, self.stage.outputs).copy_(convolved(seen, kernel, self._around))
 
     def transposed(self, weights: Tensor) -> Tensor:
         """Return the kernels flipped, ``[layers, networks, in, taps * out]``."""
@@ -133,34 +136,16 @@ class Circular:
 
     def backward(self, grad: Tensor, transposed: Tensor) -> Tensor:
         """Return the convolution of the padded gradient with the flipped kernel."""
-        spread, channels = spread_out(grad, self.grid, self.stage.outputs), self.stage.outputs
-        maps = [
-            functional.conv2d(self._map(one, channels), self._kernel(kernel, channels))
-            for one, kernel in zip(spread, transposed, strict=True)
-        ]
-        return torch.stack([found.permute(0, 2, 3, 1).flatten(1) for found in maps])
+        both = zip(spread_out(grad, self.grid, self.stage.outputs), transposed, strict=True)
+        around = replace(self._around, stride=1)
+        maps = [convolved(self._padded(one, self.stage.outputs), kernel, around) for one, kernel in both]
+        return torch.stack([found.view(grad.shape[1], -1) for found in maps])
 
     def weight_grad(self, grads: Tensor, xs: Tensor, out: Tensor) -> None:
         """Write the gradients that torch's own backward pass gives."""
         for grad, x, result in zip(grads.flatten(0, 1), xs.flatten(0, 1), out.flatten(0, 1), strict=True):
-            seen, kernel = self._map(x, self.stage.inputs), self._kernel(result, self.stage.inputs).to(x.dtype)
-            size = (len(grad), self.grid.out_height, self.grid.out_width, self.stage.outputs)
-            given, stride = grad.view(size).permute(0, 3, 1, 2), [self.grid.stride] * 2
-            none, wanted = [0, 0], [False, True, False]
-            _, found, _ = torch.ops.aten.convolution_backward(
-                given, seen, kernel, None, stride, none, [1, 1], False, none, 1, wanted
-            )
-            result.view(len(result), -1, self.stage.inputs).copy_(found.permute(0, 2, 3, 1).flatten(1, 2))
-
-    def _map(self, sample: Tensor, channels: int) -> Tensor:
-        """Return samples [batch, features] as padded maps in torch's shape, channels innermost in memory."""
-        edge = self.grid.kernel - 1
-        size = (len(sample), self.grid.height + edge, self.grid.width + edge, channels)
-        return self._padded(sample, channels).view(size).permute(0, 3, 1, 2)
-
-    def _kernel(self, weight: Tensor, channels: int) -> Tensor:
-        side = self.grid.kernel
-        return weight.view(-1, side, side, channels).permute(0, 3, 1, 2)
+            rows, seen = grad.view(-1, self.stage.outputs), self._padded(x, self.stage.inputs)
+            result.copy_(weight_grad(rows, seen, result.to(x.dtype), self._around))
 
 
 class ZeroPadded:
@@ -254,7 +239,7 @@ def _product_into(out: Tensor, one: Tensor, two: Tensor) -> None:
 
 
 def convolved(x: Tensor, weight: Tensor, grid: Grid) -> Tensor:
-    """Return the convolution of rows ``[pixels, channels]``, padded with zeros."""
+    """Return the convolution of rows ``[pixels, channels]``, padded with zeros as the grid says."""
     seen, kernel = _map(x, grid.height, grid.width), _kernel(weight, grid, x.shape[1])
     found = functional.conv2d(seen, kernel, stride=grid.stride, padding=grid.pad)
     return found.permute(0, 2, 3, 1).reshape(-1, len(weight))
