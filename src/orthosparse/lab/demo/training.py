@@ -7,9 +7,14 @@ from torch import nn
 
 from orthosparse.lab.data import Dataset
 from orthosparse.lab.demo.networks import Shape
-from orthosparse.lab.training import Callback, Recipe, Run, State, fit, launch
+from orthosparse.lab.training.callbacks import Callback
+from orthosparse.lab.training.devices import launch
+from orthosparse.lab.training.loop import fit
+from orthosparse.lab.training.recipe import Recipe
+from orthosparse.lab.training.run import Run
 from orthosparse.lab.training.stacked.assembly import stack_of
 from orthosparse.lab.training.starts import Start
+from orthosparse.lab.training.state import State
 
 
 @dataclass(frozen=True)
