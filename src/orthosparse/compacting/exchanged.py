@@ -1,7 +1,8 @@
 """compact and expand: masked layers exchanged for modules of active weights alone, and back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ def compact(
     rows = [_row(each, chosen, ratios, batch is not None) for each in [*candidates, *_added(candidates, chosen)]]
     for each, new in zip(chosen, built, strict=True):
         exchange(model, each.module, new)
-        hand_over(optimizer, each.parameter, new.values, _gathered(new))
+        hand_over(optimizer, each.parameter, new.values, partial(_gathered, new))
     return CompactTable(tuple(rows))
 
 
@@ -178,9 +179,6 @@ def _row(each: Candidate, chosen: list[Candidate], ratios: Mapping[str, float], 
     return Form(each.name, shape, density, taken.get(each.name, MASKED), ratio, note)
 
 
-def _gathered(module: Compact) -> Callable[[Tensor, float], Tensor]:
-    def gathered(held: Tensor, start: float) -> Tensor:
-        del start
-        return module.gather(held)
-
-    return gathered
+def _gathered(module: Compact, held: Tensor, *, start: float) -> Tensor:
+    del start  # nothing that is held is new
+    return module.gather(held)

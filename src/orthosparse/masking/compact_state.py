@@ -44,7 +44,7 @@ def _to_compact(module: Compact, state: dict[str, Any], prefix: str) -> None:
     weight, mask = state.pop(f"{prefix}weight"), state.pop(f"{prefix}weight_mask", None)
     if tuple(weight.shape) != module.weight_shape or (mask is not None and mask.shape != weight.shape):
         raise ValueError(f"state: expected shape {module.weight_shape} for {prefix}weight; got {tuple(weight.shape)}")
-    twin = _twin(module, weight)
+    twin = _layer(module.in_features, module.out_features, module.units, module.unit, like=weight)
     try:
         twin.move(module.places().to(weight.device) if mask is None else twin.places_in(mask.to(weight.device)))
     except ValueError as error:
@@ -77,11 +77,6 @@ def _check(state: Mapping[str, Any], key: str, *, like: Tensor) -> None:
     check_loadable(key, state[key], like, assign=True)
     if state[key].is_meta:
         raise ValueError(f"state: expected tensors that lie in memory; {key!r} is on the meta device")
-
-
-def _twin(module: Compact, weight: Tensor) -> Compact:
-    """A module like this one on the device and in the type of a weight."""
-    return _layer(module.in_features, module.out_features, module.units, module.unit, like=weight)
 
 
 def _layer(inputs: int, outputs: int, units: int, unit: int, *, like: Tensor) -> Compact:

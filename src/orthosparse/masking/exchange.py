@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from orthosparse.distributed import is_sharded
 from orthosparse.layers import unwrapped
@@ -87,11 +87,7 @@ def uncompact(
     for module in compact.values():
         new = form(module)
         exchange(model, module, new)
-        hand_over(optimizer, module.values, leaf(new, "weight"), partial(_scattered, module))
-
-
-def _scattered(module: Compact, held: Tensor, start: float) -> Tensor:
-    return module.scatter(held, start=start)
+        hand_over(optimizer, module.values, leaf(new, "weight"), module.scatter)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The state that an optimizer holds of single weights: reset to that of new ones, moved along, or handed over."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -19,12 +19,8 @@ def reset_entries(parameter: Tensor, kept: Tensor, optimizer: torch.optim.Optimi
     for value in (parameter, parameter.grad):
         if value is not None:
             zero_off_(value, kept)
-    if optimizer is None:
-        return
-    starts = _starts(optimizer, parameter)
-    for name, value in optimizer.state.get(parameter, {}).items():
-        if isinstance(value, Tensor) and value.shape == parameter.shape:
-            fill_off_(value, kept, starts.get(name, 0.0))
+    for value, start in _held(optimizer, parameter):
+        fill_off_(value, kept, start)
 
 
 def move_units(values: Tensor, source: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
@@ -38,12 +34,8 @@ def move_units(values: Tensor, source: Tensor, optimizer: torch.optim.Optimizer 
     for value in (values, values.grad):
         if value is not None:
             follow(value.data, source)
-    if optimizer is None:
-        return
-    starts = _starts(optimizer, values)
-    for name, value in optimizer.state.get(values, {}).items():
-        if isinstance(value, Tensor) and value.shape == values.shape:
-            follow(value, source, start=starts.get(name, 0.0))
+    for value, start in _held(optimizer, values):
+        follow(value, source, start=start)
 
 
 def check_elementwise(optimizer: torch.optim.Optimizer | None, parameters: Iterable[Tensor]) -> None:
@@ -70,12 +62,12 @@ def hand_over(
     optimizer: torch.optim.Optimizer | None,
     old: nn.Parameter,
     new: nn.Parameter,
-    reshape: Callable[[Tensor, float], Tensor],
+    reshape: Callable[..., Tensor],
 ) -> None:
     """Let the optimizer train `new` in the place of `old`, from the same state.
 
     Args:
-        reshape: takes what is held of `old`, and the initial value of that, to the shape of `new`.
+        reshape: takes what is held of `old`, and as `start` the initial value of that, to the shape of `new`.
     """
     if optimizer is None:
         return
@@ -85,11 +77,20 @@ def hand_over(
     state = optimizer.state.pop(old, None)
     if state is not None:
         optimizer.state[new] = {
-            name: reshape(value, starts.get(name, 0.0))
+            name: reshape(value, start=starts.get(name, 0.0))
             if isinstance(value, Tensor) and value.shape == old.shape
             else value
             for name, value in state.items()
         }
+
+
+def _held(optimizer: torch.optim.Optimizer | None, parameter: Tensor) -> Iterator[tuple[Tensor, float]]:
+    """Yield what the optimizer holds of a parameter weight by weight, each with its initial value."""
+    if optimizer is not None:
+        starts = _starts(optimizer, parameter)
+        for name, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                yield value, starts.get(name, 0.0)
 
 
 def _starts(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, float]:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from orthosparse.operators import csr_kernel
-from orthosparse.operators.csr_inference import is_direct, prepared
+from orthosparse.operators.csr_inference import prepared
+from orthosparse.operators.registration import is_direct
 
 _library = torch.library.Library("orthosparse", "FRAGMENT")
 _library.define(

@@ -8,17 +8,16 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from orthosparse.operators import csr_kernel, csr_torch
-from orthosparse.operators.registration import check_factors, matrix
+from orthosparse.operators.registration import check_factors, is_direct, matrix
 
 _library = torch.library.Library("orthosparse", "FRAGMENT")
 _library.define(
     "csr_inference(Tensor x, Tensor values, Tensor? bias, Tensor row_starts, Tensor columns, bool features_first) "
     "-> Tensor"
 )
-_PLAIN = (Tensor, nn.Parameter)
 
 
 def csr_inference(
@@ -55,11 +54,6 @@ def prepared(x: Tensor, values: Tensor) -> Tensor:
     if torch.is_grad_enabled() and (x.requires_grad or values.requires_grad):
         raise RuntimeError("layers for inference have no gradients; call them under torch.inference_mode()")
     return x.to(values.dtype) if torch.is_autocast_enabled(x.device.type) and x.is_floating_point() else x
-
-
-def is_direct(x: Tensor) -> bool:
-    """Whether nobody traces or counts operators: the way through torch's dispatcher takes longer than many a kernel."""
-    return type(x) in _PLAIN and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack()
 
 
 def _linear(

@@ -46,11 +46,8 @@ class Kind:
 
 
 def linear(kind: Kind, x: Tensor, values: Tensor, bias: Tensor | None, *index: Any) -> Tensor:
-    """Return ``x @ weight.T + bias``: by the operator where somebody traces or counts operators, else directly.
-
-    The way through torch's dispatcher takes longer than many a kernel.
-    """
-    if type(x) not in _PLAIN or torch.compiler.is_compiling() or _is_watched():
+    """Return ``x @ weight.T + bias``: by the operator where somebody traces or counts operators, else directly."""
+    if not is_direct(x):
         return kind.operator("linear")(x, values, bias, *index)  # type: ignore[no-any-return]
     if torch.is_inference_mode_enabled():  # no gradients in either direction; no_grad() keeps those of forward mode
         return kind.linear(x, values, bias, *index)
@@ -75,7 +72,9 @@ class _Direct(torch.autograd.Function):
         return None, *_gradients(ctx, kind.laid_out(grad), need[1:], input_grad, weight_grad)
 
 
-_PLAIN = (Tensor, nn.Parameter)
+def is_direct(x: Tensor) -> bool:
+    """Whether nobody traces or counts operators: the way through torch's dispatcher takes longer than many a kernel."""
+    return type(x) in (Tensor, nn.Parameter) and not torch.compiler.is_compiling() and not _is_watched()
 
 
 def _is_watched() -> bool:
