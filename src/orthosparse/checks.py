@@ -107,17 +107,17 @@ def check_at_least(value: int, least: int, name: str) -> int:
     return checked
 
 
-def check_count(count: int, shape: Sequence[int], *, floor: int, ceiling: int, name: str = "count") -> int:
+def check_count(count: int, shape: Sequence[int], *, floor: int, ceiling: int) -> int:
     """Return the count of active entries in a matrix as an int within [floor, ceiling]."""
-    value = check_int(count, name)
+    value = check_int(count, "count")
     size = f"{shape[0]} x {shape[1]}"
     if value < floor:
         raise ValueError(
-            f"{name}: an orthogonal {size} matrix has at least {floor} active entries; got {value} "
+            f"count: an orthogonal {size} matrix has at least {floor} active entries; got {value} "
             "(partial() fills fewer)"
         )
     if value > ceiling:
-        raise ValueError(f"{name}: expected at most {ceiling} active entries in a {size} matrix; got {value}")
+        raise ValueError(f"count: expected at most {ceiling} active entries in a {size} matrix; got {value}")
     return value
 
 
