@@ -34,8 +34,8 @@ def timed(monkeypatch):
     }
     rows = [{"model": "resnet32", "way": way, "device": "toy", **figures} for way in training.WAYS]
 
-    def measure(setting, tell):
-        tell(f"{setting.models[0]} {setting.steps}")
+    def measure(setting, say):
+        say(f"{setting.models[0]} {setting.steps}")
         return rows
 
     monkeypatch.setattr(training, "measure", measure)

@@ -21,7 +21,7 @@ def test_times_ratios_and_the_cost_model_stand_where_they_belong():
     assert first["ai-plain"].ours == (8000.0, None)
     assert first["sao"].ours is None
     assert first["released-cost-model"].ours == (1.0, None)
-    assert "AI takes 4,000.0 to 4,000.0 times as long as EOI; longer in 1 of the 1 measured places" in rendered.notes[0]
+    assert "AI takes 4,000.0 to 4,000.0 times as long as EOI; longer in 1 of the 1 measured points" in rendered.notes[0]
     assert "longer in 0 of the 1" in rendered.notes[1]
     orthogonality, time = rendered.figures[:2]
     assert [series.label for series in orthogonality.series] == ["EOI", "AI"]
@@ -58,7 +58,7 @@ def test_times_of_few_iterations_are_told_apart():
     assert (
         said == "AI takes 8,000.0 to 8,000.0 times as long as EOI, 4,000.0 to 4,000.0 times as long at 200 iterations"
     )
-    assert where == "longer in 2 of the 2 measured places (of 14)."
+    assert where == "longer in 2 of the 2 measured points (of 14)."
     table = rendered.tables[0]
     notes = {
         (line.key, column.key): cell.note

@@ -18,14 +18,15 @@ BASE = Training("resnet32", "cifar10", 0.1, "erk", "base")
 EOI = Training("resnet32", "cifar10", 0.1, "erk", "eoi")
 
 
-def lines_of(text):
+def lines_of(rows):
+    text = frontpage.table(chapters_of(ITEMS, rows))
     return [re.split(r" ?(?<!\\)\| ?", line)[1:-1] for line in text.splitlines()[2:]]
 
 
 @pytest.mark.parametrize("name", ITEMS)
 def test_every_item_that_has_rows_has_a_line_and_its_command_makes_them(name):
     experiments = ITEMS[name].experiments()
-    lines = lines_of(frontpage.table(rows_for(experiments)))
+    lines = lines_of(rows_for(experiments))
     own = [line for line in lines if f" {name}" in line[1]]
     assert own
     for item, command, machine, paper, ours in own:
@@ -38,13 +39,13 @@ def test_every_item_that_has_rows_has_a_line_and_its_command_makes_them(name):
 
 
 def test_no_rows_no_lines():
-    assert lines_of(frontpage.table([])) == []
+    assert lines_of([]) == []
 
 
 def test_accuracies_are_means_with_their_seeds_beside_the_papers():
     rows = [row_of(BASE, seed, test_accuracy=accuracy) for seed, accuracy in ((1, 0.88), (2, 0.9))]
     rows.append(row_of(EOI, 1, test_accuracy=0.895))
-    ((item, command, machine, paper, ours),) = lines_of(frontpage.table(rows))
+    ((item, command, machine, paper, ours),) = lines_of(rows)
     assert item == "Test accuracy of contemporary networks, density 10 %: ResNet32 (CIFAR-10)"
     assert paper == "ERK: Base 89.49, EOI 89.79"
     assert ours == "ERK: Base 89.00, EOI 89.50 (1 to 2 seeds)"
@@ -55,19 +56,19 @@ def test_accuracies_are_means_with_their_seeds_beside_the_papers():
 
 def test_a_name_that_stands_twice_in_a_line_of_the_paper_stays():
     rows = rows_for([each for each in ITEMS["deep_networks"].experiments() if each.distribution == "dense_ends"])
-    ((_, _, _, paper, ours), _) = lines_of(frontpage.table(rows))
+    ((_, _, _, paper, ours), _) = lines_of(rows)
     assert (paper, ours) == ("SAO: SAO 96.74, EOI 97.43", "SAO: SAO 50.00, EOI 50.00 (1 seed)")
 
 
 def test_names_that_end_in_a_number_are_set_off_and_short_times_are_not_none():
     rows = rows_for(ITEMS["expected_density"].experiments(), wall_s=0.01)
-    ((_, _, machine, _, ours),) = lines_of(frontpage.table(rows))
+    ((_, _, machine, _, ours),) = lines_of(rows)
     assert ours == "n = 32: 0.2500, n = 100: 0.2500, n = 256: 0.2500 (1 seed)"
     assert machine == "toy machine: 3 runs of less than 0.1 s"
 
 
 def test_a_part_that_stands_for_its_item_is_named_with_all_runs():
-    ((item, command, machine, _, _),) = lines_of(frontpage.table(rows_for(ITEMS["singular_values"].experiments())))
+    ((item, command, machine, _, _),) = lines_of(rows_for(ITEMS["singular_values"].experiments()))
     assert item.startswith("Singular values of the input-output Jacobian. Mean singular value at density 0.05: ")
     assert "--only" not in command
     assert machine == "toy machine: 648 runs of 2.0 s"
@@ -75,16 +76,16 @@ def test_a_part_that_stands_for_its_item_is_named_with_all_runs():
 
 def test_rows_that_an_earlier_item_showed_do_not_make_a_line_again():
     rows = rows_for([BASE, EOI])
-    assert [line[1].split()[3] for line in lines_of(frontpage.table(rows))] == ["contemporary"]
+    assert [line[1].split()[3] for line in lines_of(rows)] == ["contemporary"]
     moving = Training("resnet32", "cifar10", 0.1, "erk", "base", dynamic="rigl")
-    lines = lines_of(frontpage.table([*rows, *rows_for([moving])]))
+    lines = lines_of([*rows, *rows_for([moving])])
     assert [line[1].split()[3] for line in lines] == ["contemporary", "dynamic"]
     assert "RigL" in lines[1][4]
 
 
 def test_shorter_trainings_say_so_and_so_does_their_command():
     short = Training("resnet32", "cifar10", 0.1, "erk", "eoi", epochs=20)
-    ((item, command, _, paper, ours),) = lines_of(frontpage.table(rows_for([short])))
+    ((item, command, _, paper, ours),) = lines_of(rows_for([short]))
     assert item.endswith("ResNet32 (CIFAR-10), 20 of 200 epochs")
     assert paper == "at full length:<br>ERK EOI 89.79"
     assert ours == "ERK EOI 50.00 (1 seed; 20 of 200 epochs)"
@@ -93,32 +94,32 @@ def test_shorter_trainings_say_so_and_so_does_their_command():
 
 def test_another_precision_says_so_and_so_does_its_command():
     low = Training("resnet32", "cifar10", 0.1, "erk", "eoi", precision="bf16")
-    ((_, command, _, _, ours),) = lines_of(frontpage.table(rows_for([low])))
+    ((_, command, _, _, ours),) = lines_of(rows_for([low]))
     assert ours == "ERK EOI 50.00 (1 seed; 200 epochs in bf16 instead of tf32)"
     assert command.endswith("--seeds 1 --precision bf16`")
     both = Training("resnet32", "cifar10", 0.1, "erk", "eoi", precision="bf16", epochs=20)
-    ((_, command, _, _, ours),) = lines_of(frontpage.table(rows_for([both])))
+    ((_, command, _, _, ours),) = lines_of(rows_for([both]))
     assert ours == "ERK EOI 50.00 (1 seed; 20 of 200 epochs in bf16 instead of tf32)"
     assert command.endswith("--seeds 1 --epochs 20 --precision bf16`")
 
 
 def test_what_holds_for_some_numbers_alone_stands_beside_them_and_no_option_is_made_of_it():
     low = Training("resnet32", "cifar10", 0.1, "erk", "ai", precision="bf16")
-    ((_, command, _, _, ours),) = lines_of(frontpage.table(rows_for([BASE, low, EOI])))
+    ((_, command, _, _, ours),) = lines_of(rows_for([BASE, low, EOI]))
     assert ours == "ERK: Base 50.00, AI 50.00 (200 epochs in bf16 instead of tf32), EOI 50.00 (1 seed)"
     assert "--precision" not in command
 
 
 def test_what_holds_for_all_numbers_is_said_once():
     low = [Training("resnet32", "cifar10", 0.1, "erk", scheme, precision="bf16") for scheme in ("base", "ai", "eoi")]
-    lines = lines_of(frontpage.table(rows_for(low)))
+    lines = lines_of(rows_for(low))
     (ours,) = (ours for _, command, _, _, ours in lines if "paper run ranks" in command)
     assert ours.count("1 of 5 distributions; 200 epochs in bf16 instead of tf32") == 1
     assert ours.endswith("EOI 2.00 (1 of 5 distributions; 200 epochs in bf16 instead of tf32)")
 
 
 def test_the_largest_matrix_stands_for_the_efficiency():
-    ((item, _, _, paper, ours),) = lines_of(frontpage.table(rows_for(ITEMS["efficiency"].experiments())))
+    ((item, _, _, paper, ours),) = lines_of(rows_for(ITEMS["efficiency"].experiments()))
     assert item.endswith("Milliseconds at density 0.0625: n = 2048")
     assert paper == "a figure"
     assert ours.startswith("EOI 2.000, SAO 2.000, AI, ours 2.000 (200 iterations instead of 10,000), ")
@@ -126,10 +127,10 @@ def test_the_largest_matrix_stands_for_the_efficiency():
 
 def test_runs_that_trained_together_share_their_time():
     alone = rows_for([Training("resnet32", "cifar10", 0.1, "erk", scheme) for scheme in ("base", "eoi")])
-    ((_, _, before, *_),) = lines_of(frontpage.table(alone))
+    ((_, _, before, *_),) = lines_of(alone)
     for row in alone:
         row["metrics"]["together"], row["wall_s"] = 12, 12 * row["wall_s"]
-    ((_, command, time, *_),) = lines_of(frontpage.table(alone))
+    ((_, command, time, *_),) = lines_of(alone)
     assert time == f"{before}, 12 at once"
     assert command.endswith("--seeds 1 --together 12`")
 
@@ -137,7 +138,7 @@ def test_runs_that_trained_together_share_their_time():
 def test_runs_alone_and_runs_together_are_not_averaged():
     rows = rows_for([Training("resnet32", "cifar10", 0.1, "erk", scheme) for scheme in ("base", "ai", "eoi")])
     rows[0]["metrics"]["together"], rows[0]["wall_s"] = 12, 6 * rows[0]["wall_s"]
-    (_, _, time, *_), *_ = lines_of(frontpage.table(rows))
+    (_, _, time, *_), *_ = lines_of(rows)
     (many, alone), (one, shared) = (part.split(" of ", 1) for part in time.split("<br>"))
     assert many.endswith(": 2 runs")
     assert one.endswith(": 1 run")
@@ -147,7 +148,7 @@ def test_runs_alone_and_runs_together_are_not_averaged():
 
 def test_counts_of_parameters_are_those_of_the_kept_weights():
     rows = [row_of(each, 1, kept=50_000, parameters=1, prunable=1) for each in ITEMS["parameter_counts"].experiments()]
-    ((_, _, _, paper, ours),) = lines_of(frontpage.table(rows))
+    ((_, _, _, paper, ours),) = lines_of(rows)
     assert paper.startswith("ResNet32 (CIFAR-10) 10.0%: 45,000, ResNet56")
     assert ours.startswith("ResNet32 (CIFAR-10) 10.0%: 50,000, ResNet56")
 

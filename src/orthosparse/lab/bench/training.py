@@ -32,7 +32,7 @@ class Setting:
 
     Attributes:
         root: the folder of CIFAR-10; None makes pictures up, which take as long.
-        repeats: epochs that are timed of each way, in turn; the median counts.
+        repeats: epochs that are timed of each variant, in turn; the median counts.
         steps: of an epoch; 0 for all.
         compiled: time the masked network as torch compiles it, too.
     """
@@ -49,11 +49,11 @@ class Setting:
     compiled: bool = False
 
 
-def measure(setting: Setting, tell: Callable[[str], None] = _log.info) -> list[dict[str, Any]]:
-    """Return one row for each model and way: seconds an epoch, milliseconds a step, and the ratios.
+def measure(setting: Setting, say: Callable[[str], None] = _log.info) -> list[dict[str, Any]]:
+    """Return one row for each model and variant: seconds an epoch, milliseconds a step, and the ratios.
 
     Args:
-        tell: is given a line as each epoch ends.
+        say: is given a line as each epoch ends.
     """
     fabric = launch(device=setting.device, precision=setting.precision)
     data = _cifar10(setting, fabric.device)
@@ -61,12 +61,12 @@ def measure(setting: Setting, tell: Callable[[str], None] = _log.info) -> list[d
     fence = fenced(0, [fabric.device] if fabric.device.type == "cuda" else [])
     with fence, arithmetic(setting.precision):
         for model in setting.models:
-            rows += _measure(model, setting, fabric, data, tell)
+            rows += _measure(model, setting, fabric, data, say)
     return rows
 
 
 def _measure(
-    model: str, setting: Setting, fabric: Any, data: Dataset, tell: Callable[[str], None]
+    model: str, setting: Setting, fabric: Any, data: Dataset, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     recipe = replace(recipe_for(model), precision=setting.precision, batch=setting.batch)
     nhwc = fabric.device.type == "cuda" if setting.channels_last is None else setting.channels_last
@@ -88,7 +88,7 @@ def _measure(
     for turn in range(setting.repeats + 1):
         for way, epoch in epochs.items():
             taken = _timed(epoch, turn, fabric.device)
-            tell(f"{model:10s} {way:12s} {taken:7.3f} s" + ("" if turn else "  (first, not counted)"))
+            say(f"{model:10s} {way:12s} {taken:7.3f} s" + ("" if turn else "  (first, not counted)"))
             if turn:
                 seconds[way].append(taken)
     middle = {way: median(times) for way, times in seconds.items()}
@@ -196,7 +196,7 @@ def titled(setting: Setting, rows: list[dict[str, Any]]) -> str:
 
 def run(setting: Setting, out: Path | None = None) -> str:
     """Measure, write the rows to `out` as JSON lines, and return the table."""
-    rows = measure(setting, tell=lambda line: print(line, file=sys.stderr, flush=True))
+    rows = measure(setting, say=lambda line: print(line, file=sys.stderr, flush=True))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -89,7 +89,7 @@ def training(
     elif root is None:
         typer.echo(f"made-up pictures are trained on, which take as long ({why})", err=True)
     setting = Setting(models or MODELS, root, precision=precision, device=device, repeats=repeats, steps=steps)
-    rows = measure(setting, tell=partial(typer.echo, err=True))
+    rows = measure(setting, say=partial(typer.echo, err=True))
     if not json:
         typer.echo(titled(setting, rows))
     _keep(rows, out, json)

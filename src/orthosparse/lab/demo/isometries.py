@@ -1,4 +1,4 @@
-"""How the signal fares on its way through each start: singular values up to each depth, before any training."""
+"""What each start does to the signal: singular values up to each depth, before any training."""
 
 import copy
 from collections.abc import Mapping

@@ -38,7 +38,7 @@ class Shape:
 def build_starts(shape: Shape, in_shape: tuple[int, int, int], classes: int, seed: int) -> dict[str, nn.Module]:
     """Return the networks by the name of their start, all at tanh's critical point.
 
-    Base and AI live on the same ERK masks; EOI keeps their counts, at places of its own. AI, which takes longest, is
+    Base and AI live on the same ERK masks; EOI keeps their counts, at positions of its own. AI, which takes longest, is
     drawn last, when the others have accepted the density.
     """
     point = isometry.critical_point("tanh")

@@ -45,7 +45,7 @@ def page_of(demo: Demo, foot: Sequence[str]) -> Page:
     shape = demo.shape
     lead = (
         f"A tanh network of {shape.depth} layers learns handwritten digits from four starts: dense orthogonal weights, "
-        f"and three ways to keep {100 * shape.density:g} % of them. Below: how far each got, and why."
+        f"and three sparse ones that keep {100 * shape.density:g} % of them. Below: how far each got, and why."
     )
     tiles = [
         Tile(f"{LABELS[name]} start", f"{100 * accuracy:.1f} %", _STARTS[name], name)

@@ -40,7 +40,7 @@ def train(
 
     Args:
         seed: of the order of the samples.
-        announce: told (epoch, losses, accuracies) after every epoch.
+        announce: called as ``announce(epoch, losses, accuracies)`` after every epoch.
     """
     size = {"depth": shape.depth, "width": shape.width}
     run = Run("mlp", "digits", recipe, "tanh", size, validation=False)

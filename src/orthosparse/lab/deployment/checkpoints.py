@@ -61,7 +61,7 @@ def _is_compact(path: Path) -> bool:
         with safe_open(path, framework="pt") as file:
             return "orthosparse" in (file.metadata() or {})
     except (SafetensorError, OSError):
-        # Cut or changed: the name and the first bytes still tell, and load_compact says what is wrong.
+        # Cut or changed: its first bytes show what it was, and load_compact says what is wrong.
         with path.open("rb") as file:
             return b'"orthosparse":"{' in file.read(200)
 

@@ -26,8 +26,8 @@ class Effort:
     """How far the singular values are pursued.
 
     Attributes:
-        samples: inputs whose Jacobian is looked at, of those that are given; None: 4, or 1 where it is too large to
-            have whole.
+        samples: inputs whose Jacobian is computed, of those that are given; None: 4, or 1 where it is too large to
+            compute in full.
         probes, steps, tolerance: of the matrix-free method, see `isometry.singular_values`.
     """
 
@@ -169,7 +169,7 @@ def inspect_model(
     head, effort, names = head or Head(), effort or Effort(), names_of_starts(plan)
     total, done = len(names) * (1 + len(PARTS)), 0
 
-    def tell(what: str) -> None:
+    def begin(what: str) -> None:
         nonlocal done
         if progress is not None:
             progress(what, done, total)
@@ -177,8 +177,8 @@ def inspect_model(
 
     made, found = starts(model, plan, (inputs.x, inputs.labels), loss=head.loss, seed=seed), []
     for name in names:
-        tell(f"{name}: start")
-        announce = lambda part, name=name: tell(f"{name}: {part}")  # noqa: E731
+        begin(f"{name}: start")
+        announce = lambda part, name=name: begin(f"{name}: {part}")  # noqa: E731
         found.append(
             measure(next(made), inputs, gain=plan.gain, head=head, effort=effort, seed=seed, announce=announce)
         )

@@ -24,7 +24,7 @@ MODES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """How the model is made sparse and looked at.
+    """How the model is made sparse and measured.
 
     Attributes:
         kind: the dense start, one of DENSE_INITS; ``default`` keeps the weights the model came with.

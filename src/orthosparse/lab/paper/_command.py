@@ -15,7 +15,7 @@ _MOST = 4  # values of one field in a command
 
 
 def command_of(name: str, item: ModuleType, rows: Sequence[Row]) -> str:
-    """Return the line for a shell; where no filters tell the rows apart, it makes others of the item too."""
+    """Return the line for a shell; where no filters select just the rows, it makes others of the item too."""
     wanted = {family(row["key"]) for row in rows}
     every = list(item.experiments())
     filters = _filters(every, [each for each in every if family(each.key()) in wanted])

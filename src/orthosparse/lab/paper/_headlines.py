@@ -82,8 +82,8 @@ def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[L
     texts = [number_text(cell.ours and (cell.ours[0], None), digits) for _, cell in measured]
     own = [cell.note if len(shared) > 1 else cell.note.removeprefix(cell.setting).lstrip("; ") for _, cell in measured]
     said = own[0] if len(set(own)) == 1 else ""  # the same for all, so once
-    told = [_bracketed([note] if note and not said else []) for note in own]
-    ours = _blocks([(line, text + more) for (line, _), text, more in zip(measured, texts, told, strict=True)])
+    beside = [_bracketed([note] if note and not said else []) for note in own]
+    ours = _blocks([(line, text + more) for (line, _), text, more in zip(measured, texts, beside, strict=True)])
     notes = [_seeds(cell.seeds for _, cell in measured)] if part.seeds else []
     notes += [note for note in shared if note and len(shared) == 1] + [said] * bool(said)
     rows = [] if part.whole else [row for _, cell in measured for row in cell.rows]
@@ -95,7 +95,7 @@ def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[L
 
 def _blocks(cells: Sequence[tuple[Line, str]]) -> str:
     """Return a line for each block: what its lines share, then what tells them apart, with the numbers."""
-    told = []
+    lines = []
     for _, block in groupby([(line, text) for line, text in cells if text], key=lambda cell: cell[0].block):
         pairs = list(block)
         columns = list(zip(*(line.heads for line, _ in pairs), strict=True))
@@ -103,8 +103,8 @@ def _blocks(cells: Sequence[tuple[Line, str]]) -> str:
         apart = [heads for heads in columns if len(pairs) == 1 or len(set(heads)) > 1]
         names = map(" ".join, zip(*apart, strict=True))
         numbers = ", ".join(f"{name}{_gap(name)}{text}" for name, (_, text) in zip(names, pairs, strict=True))
-        told.append(": ".join([*shared, numbers]))
-    return "<br>".join(told)
+        lines.append(": ".join([*shared, numbers]))
+    return "<br>".join(lines)
 
 
 def _gap(name: str) -> str:

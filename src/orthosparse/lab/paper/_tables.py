@@ -184,13 +184,13 @@ def column_of(table: Table, key: str) -> dict[str, Cell]:
 
 def part_of(table: Table, *, lines: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Table:
     """Return a table of some lines and columns."""
-    kept = [index for index, line in enumerate(table.lines) if lines is None or line.key in lines]
-    places = [index for index, column in enumerate(table.columns) if columns is None or column.key in columns]
+    rows = [index for index, line in enumerate(table.lines) if lines is None or line.key in lines]
+    across = [index for index, column in enumerate(table.columns) if columns is None or column.key in columns]
     return replace(
         table,
-        columns=tuple(table.columns[index] for index in places),
-        lines=tuple(table.lines[index] for index in kept),
-        cells=tuple(tuple(table.cells[row][index] for index in places) for row in kept),
+        columns=tuple(table.columns[index] for index in across),
+        lines=tuple(table.lines[row] for row in rows),
+        cells=tuple(tuple(table.cells[row][index] for index in across) for row in rows),
     )
 
 

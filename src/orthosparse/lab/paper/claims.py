@@ -130,8 +130,8 @@ def _cost(chapters: _Chapters) -> Claim:
         if ai.ours is not None and eoi.ours is not None
     }
     least, most = min(ratios.values(), default=0.0), max(ratios.values(), default=0.0)
-    places = " to ".join(dict.fromkeys([*ratios][:1] + [*ratios][-1:]))
-    said = [f"One matrix, {places}: AI takes {least:,.0f} to {most:,.0f} times as long as EOI."] * bool(ratios)
+    sizes = " to ".join(dict.fromkeys([*ratios][:1] + [*ratios][-1:]))
+    said = [f"One matrix, {sizes}: AI takes {least:,.0f} to {most:,.0f} times as long as EOI."] * bool(ratios)
     table = chapters["init_runtime"].rendered.tables[0]
     added = {}
     for column in table.columns:

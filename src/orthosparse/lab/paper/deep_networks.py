@@ -30,7 +30,7 @@ _RELEASED = [
     if line.block in ("grasp", "snip")
 ]
 _STARTS = {**INITS, "dense": "Dense"}
-_BATCHES = {"mnist": 422, "cifar10": 352}  # of 128 in an epoch: the released GraSP looks at all of them
+_BATCHES = {"mnist": 422, "cifar10": 352}  # of 128 images in an epoch: the released GraSP scores all of them
 _TINY = {
     "mlp1000/mnist": {"model": "mlp1000", "model_options": {"depth": 12, "width": 16}},
     "cnn1000/cifar10": {"model": "cnn1000", "model_options": {"depth": 8, "width": 8}},

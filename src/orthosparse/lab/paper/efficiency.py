@@ -122,7 +122,7 @@ def _ratios(points: Sequence[_Point], seconds: _Values) -> list[str]:
         if found := whole + cut:
             count = sum(ratio > 1 for ratio in found)
             times = [f"{min(each):,.1f} to {max(each):,.1f} {words}" for words, each in spans.items() if each]
-            where = f"{count} of the {len(found)} measured places (of {len(points)})"
+            where = f"{count} of the {len(found)} measured points (of {len(points)})"
             said.append(f"{label} takes {', '.join(times)}; longer in {where}.")
     return said
 

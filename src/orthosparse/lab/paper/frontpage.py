@@ -25,7 +25,7 @@ _SHORT = 0.05  # seconds; less would read as none
 _HEADS = "| item | command | machine and time | paper | ours |\n|---|---|---|---|---|\n"
 
 
-def table(rows: Iterable[Row], firsts: Sequence[str] | None = None) -> str:
+def table(chapters: Iterable[Chapter], firsts: Sequence[str] | None = None) -> str:
     """Return the table in Markdown; items without rows are not in it.
 
     Args:
@@ -33,7 +33,7 @@ def table(rows: Iterable[Row], firsts: Sequence[str] | None = None) -> str:
     """
     lines = []
     left = None if firsts is None else set(firsts)
-    for chapter, headline in fresh(chapters_of(ITEMS, list(rows))):
+    for chapter, headline in fresh(chapters):
         if left is not None:
             if chapter.name not in left:
                 continue
@@ -80,14 +80,13 @@ def _machines(rows: Sequence[Row]) -> str:
 
 def write_pages(rows: list[Row], root: Path) -> None:
     """Write the tables of README and docs, the answers to the claims and the pictures into a checkout."""
-    readme, assets = root / "README.md", root / "docs" / "assets"
-    readme.write_text(inserted(readme.read_text(encoding="utf-8"), table(rows, FRONT)), encoding="utf-8")
-    everything = root / "docs" / "items.md"
-    everything.write_text(inserted(everything.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
-    chapters, evidence = chapters_of(ITEMS, rows), root / "docs" / "evidence"
-    (evidence / "claims.md").write_text(claims.markdown(claims.claims_of(chapters)), encoding="utf-8")
-    for chapter in (each for each in chapters if each.name in STUDIES):
-        (evidence / STUDIES[chapter.name]).write_text(study(chapter), encoding="utf-8")
+    chapters, docs = chapters_of(ITEMS, rows), root / "docs"
+    for page, firsts in ((root / "README.md", FRONT), (docs / "items.md", None)):
+        page.write_text(inserted(page.read_text(encoding="utf-8"), table(chapters, firsts)), encoding="utf-8")
+    aligned = next(chapter for chapter in chapters if chapter.name == "aligned")
+    (docs / "evidence" / "aligned.md").write_text(study(aligned), encoding="utf-8")
+    (docs / "evidence" / "claims.md").write_text(claims.markdown(claims.claims_of(chapters)), encoding="utf-8")
+    assets = docs / "assets"
     deep_networks.save_figure(rows, assets / "deep_networks.png")
     deep_networks.save_figure(rows, assets / "deep_convolutional.png", model="cnn1000")
     singular_values.save_picture(rows, singular_values.points(), assets / "singular_values.png")

@@ -15,7 +15,7 @@ _LINES = lines(METHODS, {"base": "Base", "ai": "AI - Base", "eoi": "EOI - Base"}
 _NOTES = [
     "For AI and EOI the difference to Base, seed by seed, as in the paper; machines differ, so do the seconds.",
     "The clock starts on a warm device. AI computes there, and a matrix is done where its loss no longer falls.",
-    "GraSP looks at one batch here and at the whole training set, twice, in the released code.",
+    "GraSP scores one batch here, and the whole training set twice in the released code.",
     "The second table has the seconds of `sparsify` alone: distribution and start, without data, network and epoch.",
 ]
 

@@ -124,7 +124,7 @@ def write_report(
     format: str = "html",  # noqa: A002 - its name
     smoke: bool = False,
 ) -> None:
-    """Write the report of `rows` to `out`, making its folder."""
+    """Write the report of `rows` to `out`, creating its folder."""
     text = report_of(rows, format=format, smoke=smoke)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")

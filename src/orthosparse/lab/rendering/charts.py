@@ -74,11 +74,11 @@ def draw_grid(figures: Sequence[Sequence[Figure]]) -> Canvas:
         canvas = Canvas(figsize=(2.6 * len(figures[0]) + 0.6, 2.6 * len(figures) + 0.5), layout="constrained")
         axes = canvas.subplots(len(figures), len(figures[0]), sharex=True, sharey="row", squeeze=False)
         for row, below in zip(figures, axes, strict=True):
-            for column, (figure, place) in enumerate(zip(row, below, strict=True)):
-                draw_on(place, figure)
-                place.set_title(figure.title if row is figures[0] else "", fontsize=11)
-                place.set(xlabel=figure.x if row is figures[-1] else "", ylabel="" if column else figure.y)
-        handles = {line.get_label(): line for place in axes.flat for line in place.get_lines()}
+            for column, (figure, panel) in enumerate(zip(row, below, strict=True)):
+                draw_on(panel, figure)
+                panel.set_title(figure.title if row is figures[0] else "", fontsize=11)
+                panel.set(xlabel=figure.x if row is figures[-1] else "", ylabel="" if column else figure.y)
+        handles = {line.get_label(): line for panel in axes.flat for line in panel.get_lines()}
         canvas.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=6)
     return canvas
 
@@ -142,22 +142,21 @@ def draw_on(axes: Axes, figure: Figure) -> None:
 
 def _draw_series(axes: Axes, series: Series, figure: Figure, gid: str) -> None:
     xs, ys = [x for x, _ in _shown(series, figure)], [_nan(y) for _, y in _shown(series, figure)]
-    look: dict[str, Any] = {"color": COLOURS[series.role][0], "label": series.label, "gid": gid, "lw": series.width}
+    options: dict[str, Any] = {"color": COLOURS[series.role][0], "label": series.label, "gid": gid, "lw": series.width}
     if series.bins:
-        axes.fill_between(xs, ys, step="post", alpha=0.2, color=look["color"], gid=gid, linewidth=0)
-        axes.step(xs, ys, where="post", **look)
+        axes.fill_between(xs, ys, step="post", alpha=0.2, color=options["color"], gid=gid, linewidth=0)
+        axes.step(xs, ys, where="post", **options)
         return
     if series.points:
-        face = "none" if series.points == "hollow" else look["color"]
-        axes.plot(xs, ys, **look | {"lw": 0}, marker="o", ms=5.5, mew=1.2, mfc=face)
+        face = "none" if series.points == "hollow" else options["color"]
+        axes.plot(xs, ys, **options | {"lw": 0}, marker="o", ms=5.5, mew=1.2, mfc=face)
     else:
         # A point between two gaps is seen by its marker alone.
         dotted = len(xs) <= _DOTTED or any(map(math.isnan, ys))
-        axes.plot(xs, ys, **look, linestyle=series.style, marker="o" if dotted else "", ms=3)
+        axes.plot(xs, ys, **options, linestyle=series.style, marker="o" if dotted else "", ms=3)
     if series.deviations:
-        spread = [deviation or 0.0 for deviation in series.deviations]
-        axes.vlines(xs, [y - s for y, s in zip(ys, spread, strict=True)],
-                    [y + s for y, s in zip(ys, spread, strict=True)], color=look["color"], lw=1.2, gid=gid)  # fmt: skip
+        low, high = ([y + sign * (s or 0.0) for y, s in zip(ys, series.deviations, strict=True)] for sign in (-1, 1))
+        axes.vlines(xs, low, high, color=options["color"], lw=1.2, gid=gid)
 
 
 def _shown(series: Series, figure: Figure) -> list[tuple[float, float | None]]:
@@ -181,8 +180,8 @@ def _hovered(series: Series, figure: Figure, canvas: Canvas) -> str:
     every = 1 if series.names else math.ceil(len(shown) / _HOVERED)
     for x, y, words in shown[:: max(1, every)]:
         across, up = axes.transData.transform((x, y))
-        place = f'cx="{across:.1f}" cy="{height - up:.1f}"'
-        circles.append(f'<circle class="hover" {place} r="6"><title>{escape(words)}</title></circle>')
+        center = f'cx="{across:.1f}" cy="{height - up:.1f}"'
+        circles.append(f'<circle class="hover" {center} r="6"><title>{escape(words)}</title></circle>')
     tag = f'data-method="{escape(series.method)}" style="--role: var(--{series.role})"'
     return f"<g {tag}>{''.join(circles)}</g>"
 

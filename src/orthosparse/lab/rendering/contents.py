@@ -124,7 +124,7 @@ class Figure:
 
     Attributes:
         x, y: the names of the axes.
-        top, bottom: where the vertical axis ends; values beyond are told in words.
+        top, bottom: where the vertical axis ends; a note in the figure names values beyond it.
         names: what stands at 0, 1, 2 ... of the horizontal axis, where that has no numbers.
     """
 

@@ -42,7 +42,7 @@ def html_of(page: Page) -> str:
 
 
 def write_page(page: Page, path: Path) -> None:
-    """Write the page to `path`, making its folder."""
+    """Write the page to `path`, creating its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(html_of(page), encoding="utf-8")
 

@@ -40,5 +40,5 @@ def picture_of(values: Any, mask: Any, *, every: int = 0) -> str:
 
 
 def _middle(role: str) -> Any:
-    """Return the colour half way between the light and the dark one: a picture cannot change with the page."""
+    """Return the colour halfway between the light and the dark one: a picture cannot change with the page."""
     return np.mean([to_rgb(colour) for colour in COLOURS[role]], axis=0)
