@@ -5,7 +5,7 @@ import pytest
 import sweep_toys
 
 from orthosparse.lab.experiments.mask_picture import MaskPicture
-from orthosparse.lab.sweep.budget import Estimates, Step, run_for, seconds_of
+from orthosparse.lab.sweep.budget import Estimates, run_for, seconds_of
 from orthosparse.lab.sweep.engines import ENGINES
 from orthosparse.lab.sweep.pairs import Pair
 from orthosparse.lab.sweep.store import Store
@@ -104,7 +104,7 @@ def timed(seconds, steps, store):
 
 def test_what_fits_runs_in_order_and_what_does_not_is_begun_and_stopped(store, toys):
     long = toys.pair("long", seconds=60.0, price=1000.0)
-    steps = [Step([toys.pair("a"), long]), Step([toys.pair("b"), toys.pair("c")])]
+    steps = [([toys.pair("a"), long], None), ([toys.pair("b"), toys.pair("c")], None)]
     begin = time.monotonic()
     summary = timed(2.0, steps, store)
     assert time.monotonic() - begin < 20
@@ -121,7 +121,7 @@ def sweep_toys_owner():
 
 
 def test_with_time_enough_everything_ends_and_a_failure_is_not_tried_twice(store, toys):
-    steps = [Step([toys.pair("a"), toys.pair("bad", error="no luck")]), Step([toys.pair("a"), toys.pair("b")])]
+    steps = [([toys.pair("a"), toys.pair("bad", error="no luck")], None), ([toys.pair("a"), toys.pair("b")], None)]
     summary = timed(60.0, steps, store)
     assert [name for name, _, _ in toys.starts()] == ["a", "bad", "b"]
     assert [outcome.error for outcome in summary.failed] == ["ValueError: no luck"]
@@ -130,5 +130,5 @@ def test_with_time_enough_everything_ends_and_a_failure_is_not_tried_twice(store
 
 
 def test_what_costs_too_much_still_ends_if_it_takes_less_time_than_expected(store, toys):
-    summary = timed(60.0, [Step([toys.pair("a", price=1000.0)])], store)
+    summary = timed(60.0, [([toys.pair("a", price=1000.0)], None)], store)
     assert len(summary.done) == 1

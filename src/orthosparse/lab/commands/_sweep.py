@@ -1,6 +1,6 @@
 """A sweep as it is asked for, and what is said when it ends."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -105,38 +105,6 @@ def check_engine(engine: str, device: str, address: str | None, gpus: float | No
         device_of(device)
     if engine == "local" and (address is not None or gpus is not None):
         raise ValueError("engine: local takes no address and no share of a GPU; take --engine ray")
-
-
-def items_of(names: Sequence[str]) -> list[Any]:
-    """Return the items of these names."""
-    from orthosparse.lab.paper import ITEMS
-    from orthosparse.registry import lookup
-
-    return [lookup(ITEMS, name, "item") for name in names]
-
-
-def queued_pairs() -> list[tuple[list[Any], int | None]]:
-    """Return the pairs of each entry of the queue, and how many of them train together."""
-    from orthosparse.lab.paper.queue import QUEUE
-
-    return [(pairs_of_entry(entry), entry.together) for entry in QUEUE]
-
-
-def limit_of(budget: str, kept: Any, device: str) -> Any:
-    """Return the budget of a time such as 25m."""
-    from orthosparse.lab.sweep.budget import Budget, seconds_of
-
-    return Budget(seconds_of(budget), estimates_of(kept, device))
-
-
-def run_for_minutes(
-    minutes: float, queued: Sequence[tuple[list[Any], int | None]], kept: Any, start: Any, *, device: str, **work: Any
-) -> Any:
-    """Run what is expected to finish in so many minutes, begin the next, and stop."""
-    from orthosparse.lab.sweep.budget import Step, run_for
-
-    steps = [Step(pairs, together) for pairs, together in queued]
-    return run_for(60 * minutes, steps, kept, start, estimates=estimates_of(kept, device), **work)
 
 
 def conclude(summary: Any, store: Any, *, json: bool = False) -> None:

@@ -23,13 +23,9 @@ from orthosparse.lab.commands._sweep import (
     check_times,
     conclude,
     estimates_of,
-    items_of,
-    limit_of,
     only_those,
     pairs_of,
     pairs_of_entry,
-    queued_pairs,
-    run_for_minutes,
     without_data,
 )
 
@@ -191,6 +187,9 @@ def run(
     """
     from functools import partial
 
+    from orthosparse.lab.paper import ITEMS
+    from orthosparse.lab.paper.queue import QUEUE
+    from orthosparse.lab.sweep.budget import Budget, run_for, seconds_of
     from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.engines import ENGINES
     from orthosparse.lab.sweep.pairs import perform
@@ -200,7 +199,7 @@ def run(
 
     changes = {"epochs": epochs, "precision": precision}
     check_times(items, minutes, budget, engine)
-    chosen = items_of(items or ())
+    chosen = [lookup(ITEMS, name, "item") for name in items or ()]
     start = partial(lookup(ENGINES, engine, "engine"), jobs=jobs, address=address, gpus=gpus)
     asked = None if seeds is None else whole_numbers(seeds)
     check_engine(engine, device, address, gpus, precision)
@@ -208,7 +207,7 @@ def run(
     pairs = only_those(pairs, only) if only else pairs
     check_changes(pairs, **changes)
     kept, folder = Store(store), root.expanduser().absolute()
-    queued = [(pairs, together)] if items else queued_pairs()
+    queued = [(pairs, together)] if items else [(pairs_of_entry(entry), entry.together) for entry in QUEUE]
     names = kept.names()
     missing = [pair for each, _ in queued for pair in each if pair.name not in names]
     lost = {} if address else without_data(missing, folder)  # a cluster has its own
@@ -216,10 +215,11 @@ def run(
     work = partial(perform, root=folder, runs=kept.runs.absolute(), device=device, compiled=compiled)
     with Display() as display:
         if minutes is None:
-            limit = None if budget is None else limit_of(budget, kept, device)
+            limit = None if budget is None else Budget(seconds_of(budget), estimates_of(kept, device))
             summary = sweep(queued[0][0], kept, start, perform=work, together=together, budget=limit, display=display)
         else:
-            summary = run_for_minutes(minutes, queued, kept, start, perform=work, device=device, display=display)
+            times = estimates_of(kept, device)
+            summary = run_for(60 * minutes, queued, kept, start, perform=work, estimates=times, display=display)
     summary.failed += lost.values()
     conclude(summary, kept, json=json)
 

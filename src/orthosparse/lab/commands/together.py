@@ -1,7 +1,6 @@
 """`orthosparse together`: networks of one shape from many starts and seeds, trained in one stack."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Annotated, Any
@@ -64,7 +63,10 @@ def together(
       orthosparse together --data digits --depth 100 --width 32 --epochs 10 --lr 0.01
     """
 
-    from orthosparse.lab.sweep.pairs import Pair, perform_stack
+    from functools import partial
+
+    from orthosparse.lab.sweep.display import Display
+    from orthosparse.lab.sweep.pairs import Pair, Task, perform_stack
     from orthosparse.lab.sweep.store import Store
     from orthosparse.lab.training.devices import device_of
     from orthosparse.lab.training.starts import check_starts
@@ -84,7 +86,11 @@ def together(
     if rows is None:
         if not resume:
             check_starts(runs, root, device_of(device))
-        with _shown(quiet=json) as report:
+        task = Task(tuple(pairs), tuple(pairs), stacked=True)
+        with Display(quiet=json) as display:
+            display.begin(len(pairs), 0)
+            display.start(task)
+            report = partial(display.report, task)
             rows = perform_stack(pairs, report, root=root, out=folder, device=device, resume=resume)
     made = [row for row in rows if not isinstance(row, Exception)]
     store = Store(folder / STORE)
@@ -129,29 +135,6 @@ def _kept(folder: Path, pairs: Sequence[Any]) -> list[Any] | None:
     rows = Store(folder / STORE).rows() if (folder / STORE).exists() else []
     found = {(row["key"], row["seed"]): row for row in rows}
     return [found[pair.name] for pair in pairs] if all(pair.name in found for pair in pairs) else None
-
-
-@contextmanager
-def _shown(*, quiet: bool) -> Iterator[Any]:
-    """Yield a function that is told how far it is, and shows it: a bar in a terminal, a line a minute in a log."""
-    from functools import partial
-
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    from orthosparse.lab.sweep.display import Throttle
-
-    console = Console(stderr=True)
-    if quiet:
-        yield None
-        return
-    if not console.is_terminal:
-        yield partial(Throttle(partial(typer.echo, err=True)), "together")
-        return
-    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda fraction, words: bar.update(task, completed=fraction, description=words)
 
 
 def _problem(row: Any) -> str | None:

@@ -1,10 +1,9 @@
 """ConvPicture: one sparse delta-orthogonal kernel, its weights and its mask, entry by entry."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments._experiment import Experiment
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,17 +18,9 @@ class ConvPicture(Experiment):
     density: float = 0.25
     center_density: float | None = None
 
-    def run(
-        self,
-        seed: int,
-        *,
-        root: Path | str | None = None,
-        out: Path | None = None,
-        device: str = "auto",
-        progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    def run(self, seed: int, **where: Any) -> dict[str, Any]:
         """Return weights and mask (0 and 1) in the order of the tensor [outputs, inputs, side, side]."""
-        del root, out, device, progress  # nothing to read, keep or wait for
+        del where  # nothing to read, keep or wait for
         import torch
 
         from orthosparse import init, isometry

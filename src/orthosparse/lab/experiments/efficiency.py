@@ -1,10 +1,9 @@
 """Efficiency: what one sparse orthogonal matrix costs, and how orthogonal it is."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments._experiment import Experiment
 from orthosparse.registry import lookup
 
 AI_ITERATIONS = 10_000
@@ -51,17 +50,9 @@ class Efficiency(Experiment):
             return 1.0 + 1e-7 * self.size**2
         return 1.0 + (self.iterations or AI_ITERATIONS) * (2e-5 + 4 * self.size**3 * 1e-11)
 
-    def run(
-        self,
-        seed: int,
-        *,
-        root: Path | str | None = None,
-        out: Path | None = None,
-        device: str = "auto",
-        progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    def run(self, seed: int, *, device: str = "auto", **where: Any) -> dict[str, Any]:
         """Return seconds (of the model: ``modelled_seconds``), the orthogonality score and what was drawn."""
-        del root, out, progress  # no data, nothing kept, too short to watch
+        del where  # no data, nothing kept, too short to watch
         from orthosparse.lab.experiments._matrices import measure
         from orthosparse.lab.training.devices import device_of
 

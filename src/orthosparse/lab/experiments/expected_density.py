@@ -1,10 +1,9 @@
 """ExpectedDensity: the density that Observation 1 predicts after every rotation, and that of one draw."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments._experiment import Experiment
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,17 +15,9 @@ class ExpectedDensity(Experiment):
     size: int = 100
     rotations: int | None = None
 
-    def run(
-        self,
-        seed: int,
-        *,
-        root: Path | str | None = None,
-        out: Path | None = None,
-        device: str = "auto",
-        progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    def run(self, seed: int, **where: Any) -> dict[str, Any]:
         """Return both curves and their largest distance."""
-        del root, out, device, progress  # nothing to read, keep or wait for
+        del where  # nothing to read, keep or wait for
         from orthosparse import givens
         from orthosparse.randomness import derive
 

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments._experiment import Experiment
 from orthosparse.lab.experiments.training import Training
 
 
@@ -34,17 +34,9 @@ class InitRuntime(Experiment):
         """Return a rough number of seconds on a fast GPU."""
         return 30.0 + (60.0 if self.scheme == "ai" else 0.0)
 
-    def run(
-        self,
-        seed: int,
-        *,
-        root: Path | str | None = None,
-        out: Path | None = None,
-        device: str = "auto",
-        progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    def run(self, seed: int, *, root: Path | str | None = None, device: str = "auto", **where: Any) -> dict[str, Any]:
         """Return ``setup_seconds`` (data, network, dense start), ``sparsify_seconds``, ``epoch_seconds``, their sum."""
-        del out, progress  # nothing to resume, too short to watch
+        del where  # nothing to resume, too short to watch
         _warm_up(replace(self, scheme="base", options={}), root, device)
         parts = self._parts(seed, root, device)
         return {**parts, "seconds": sum(parts.values())}

@@ -1,10 +1,9 @@
 """MaskPicture: the mask of one sparse orthogonal matrix, entry by entry."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments._experiment import Experiment
 from orthosparse.lab.names import check_name
 
 
@@ -26,17 +25,9 @@ class MaskPicture(Experiment):
         """
         check_name("scheme", self.scheme)
 
-    def run(
-        self,
-        seed: int,
-        *,
-        root: Path | str | None = None,
-        out: Path | None = None,
-        device: str = "auto",
-        progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    def run(self, seed: int, **where: Any) -> dict[str, Any]:
         """Return the mask (0 and 1) and the values, row after row."""
-        del root, out, device, progress  # nothing to read, keep or wait for
+        del where  # nothing to read, keep or wait for
         import torch
         from torch import nn
 

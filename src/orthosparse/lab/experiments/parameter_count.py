@@ -1,10 +1,9 @@
 """ParameterCount: how many weights a network has, may lose, and keeps."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments._experiment import Experiment
 from orthosparse.registry import lookup
 
 # Classes and shape of an image, as the data sets have them: nothing is read from a disk to count.
@@ -40,17 +39,9 @@ class ParameterCount(Experiment):
     def reads(self) -> None:
         """Read no data: shapes alone are counted."""
 
-    def run(
-        self,
-        seed: int,
-        *,
-        root: Path | str | None = None,
-        out: Path | None = None,
-        device: str = "auto",
-        progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    def run(self, seed: int, **where: Any) -> dict[str, Any]:
         """Return all parameters, those that a mask can reach, and how many of these are kept."""
-        del seed, root, out, device, progress  # nothing is drawn, read or kept
+        del seed, where  # nothing is drawn, read or kept
         import torch
 
         from orthosparse import find_layers

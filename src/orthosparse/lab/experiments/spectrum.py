@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse.lab.experiments._experiment import Experiment, Progress
+from orthosparse.lab.experiments._experiment import Experiment
 
 _QUANTILES = 21
 
@@ -44,17 +44,9 @@ class Spectrum(Experiment):
         """Return a rough number of seconds."""
         return 1.0 + (20.0 if self.scheme == "ai" else 0.0)
 
-    def run(
-        self,
-        seed: int,
-        *,
-        root: Path | str | None = None,
-        out: Path | None = None,
-        device: str = "auto",
-        progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    def run(self, seed: int, *, root: Path | str | None = None, device: str = "auto", **where: Any) -> dict[str, Any]:
         """Return mean, deviation, extremes and 21 quantiles of all singular values of all samples."""
-        del out, progress  # seconds: nothing to resume, nothing to show
+        del where  # seconds: nothing to resume, nothing to show
         import torch
 
         from orthosparse import isometry

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from orthosparse.lab.experiments import Experiment, experiment_of
 from orthosparse.lab.signals import stopped_after
@@ -118,16 +118,9 @@ class Budget:
         return monotonic() + self.estimates.seconds(*experiments) <= self._end
 
 
-class Step(NamedTuple):
-    """Pairs of a sweep, and how many networks of the same shape may train in one stack; None trains each alone."""
-
-    pairs: Sequence[Pair]
-    together: int | None = None
-
-
 def run_for(
     seconds: float,
-    steps: Sequence[Step],
+    steps: Sequence[tuple[Sequence[Pair], int | None]],
     store: Store,
     engine: Callable[..., Any],
     *,
@@ -139,16 +132,17 @@ def run_for(
 
     What was begun in an earlier call is resumed, and what is expected to end in time is run first. Then the first pair
     that is left is begun all the same: once the time is over it keeps its checkpoint, and the next call resumes it.
+
+    Args:
+        steps: pairs of a sweep, and how many networks of the same shape may train in one stack; None trains each alone.
     """
-    pairs = list(dict.fromkeys(pair for step in steps for pair in step.pairs))
+    pairs = list(dict.fromkeys(pair for each, _ in steps for pair in each))
     before, failed = store.names(), dict[tuple[str, int], Outcome]()
     with stopped_after(seconds):
         for budget in (Budget(seconds, estimates, resumes=True), None):
-            for step in steps:
-                left = [pair for pair in step.pairs if pair.name not in failed]
-                found = run(
-                    left, store, engine, perform=perform, together=step.together, budget=budget, display=display
-                )
+            for each, together in steps:
+                left = [pair for pair in each if pair.name not in failed]
+                found = run(left, store, engine, perform=perform, together=together, budget=budget, display=display)
                 failed |= {outcome.pair.name: outcome for outcome in found.failed}
     names = store.names()
     return Summary(

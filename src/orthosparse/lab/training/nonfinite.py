@@ -1,7 +1,7 @@
 """A loss or a gradient that is not finite: at which step, and in which layer it began."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -65,23 +65,18 @@ def _cause(network: nn.Module, images: Tensor, seen: dict[str, str]) -> str | No
 def _watching(network: nn.Module) -> Iterator[dict[str, str]]:
     """Note the first module whose output, and the first parameter whose gradient, is not finite."""
     seen: dict[str, str] = {}
-    with ExitStack() as hooks:
-        for name, module in plain_modules(network):
-            note = partial(_note_output, seen, name or "the model")
-            hooks.enter_context(_held(module.register_forward_hook(note)))
-        for name, parameter in network.named_parameters():
-            if parameter.requires_grad:
-                note = partial(_note_gradient, seen, plain_name(name))
-                hooks.enter_context(_held(parameter.register_post_accumulate_grad_hook(note)))
-        yield seen
-
-
-@contextmanager
-def _held(handle: Any) -> Iterator[None]:
+    hooks: list[Any] = []
+    for name, module in plain_modules(network):
+        hooks.append(module.register_forward_hook(partial(_note_output, seen, name or "the model")))
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad:
+            note = partial(_note_gradient, seen, plain_name(name))
+            hooks.append(parameter.register_post_accumulate_grad_hook(note))
     try:
-        yield
+        yield seen
     finally:
-        handle.remove()
+        for hook in hooks:
+            hook.remove()
 
 
 def _note_output(seen: dict[str, str], name: str, module: nn.Module, inputs: Any, output: Any) -> None:
