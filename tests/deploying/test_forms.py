@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from orthosparse.deploying.forms import forms_of
-from orthosparse.structures import tiled
+from orthosparse.deploying.forms import fits_two_of_four, forms_of
+from orthosparse.structures import tiled, two_of_four
 
 
 def with_mask(layer, mask):
@@ -40,6 +40,29 @@ def test_blocks_are_found_in_the_weight(generator):
     assert set(found) == {"dense", "block:32", "entries"}
     x = torch.randn(5, 96, generator=generator)
     torch.testing.assert_close(found["block:32"](x), found["dense"](x))
+
+
+def test_weights_of_value_zero_do_not_hide_a_structure(generator):
+    layer = with_mask(
+        nn.Linear(96, 64), tiled(torch.tensor([[True, False, False], [False, False, True]]), 32, (64, 96))
+    )
+    layer.weight[:2, :9], layer.weight[40, 70:] = 0, 0
+    found, _ = forms_of("layer", layer)
+    assert set(found) == {"dense", "block:32", "entries"}
+    x = torch.randn(5, 96, generator=generator)
+    torch.testing.assert_close(found["block:32"](x), layer(x))
+
+    rows, cols = two_of_four((8, 12), generator)
+    mask = rows[:, None] == cols
+    mask[3, mask[3].nonzero()[0]] = False
+    assert fits_two_of_four(mask)
+    assert not fits_two_of_four(~mask)
+    assert not fits_two_of_four(mask[:, :10])
+
+
+def test_entries_that_fill_few_of_their_blocks_are_no_blocks(generator):
+    found, _ = forms_of("layer", with_mask(nn.Linear(64, 64), torch.rand(64, 64, generator=generator) < 0.4))
+    assert set(found) == {"dense", "entries"}
 
 
 def test_dense_weights_and_other_types_have_dense_forms_alone():

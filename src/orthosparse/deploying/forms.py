@@ -12,10 +12,11 @@ from orthosparse.deploying.modules import EntriesConv, EntriesLinear
 from orthosparse.deploying.tracing import first_line
 from orthosparse.masking.semi_structured import semi_structured
 from orthosparse.operators import SIZES, has_convolutions
-from orthosparse.structures import ENTRIES, TWO_OF_FOUR, block_of, structure_of
+from orthosparse.structures import ENTRIES, TWO_OF_FOUR, tiled
 
 DENSE, CHANNELS_LAST = "dense", "dense channels-last"
 _MOST = 0.5  # no sparse form is faster above this density
+_FILLED = 0.9  # the least share of the weights in blocks that is not zero; others are as well off as entries
 
 
 def forms_of(name: str, layer: Layer) -> tuple[dict[str, nn.Module], str]:
@@ -30,20 +31,36 @@ def forms_of(name: str, layer: Layer) -> tuple[dict[str, nn.Module], str]:
     density = int(active.sum()) / max(1, active.numel())
     if density > _MOST:
         return forms, f"density {density:.2f}"
-    structure = structure_of(active) if _is_matrix(layer) else ENTRIES
     notes = []
-    if structure == TWO_OF_FOUR and isinstance(layer, nn.Linear) and layer.weight.is_cuda:
+    if isinstance(layer, nn.Linear) and layer.weight.is_cuda and fits_two_of_four(active):
         try:
             forms[TWO_OF_FOUR] = _semi_structured(layer)
         except RuntimeError as error:  # of a type or of sides that torch has no kernel for
             notes.append(f"2:4: {first_line(error)}")
-    if (block := min(block_of(structure), max(SIZES))) > 1:
-        forms[f"block:{block}"] = build(Candidate(name, layer, "weight", active, f"block:{block}"))
+    if _is_matrix(layer) and (found := _blocks_of(active)):
+        block, mask = found
+        forms[f"block:{block}"] = build(Candidate(name, layer, "weight", mask, f"block:{block}"))
     if note := _without_entries(layer):
         notes.append(note)
     else:
         forms[ENTRIES] = EntriesLinear(layer) if isinstance(layer, nn.Linear) else EntriesConv(layer)
     return forms, "; ".join(notes)
+
+
+def fits_two_of_four(active: torch.Tensor) -> bool:
+    """Return whether at most two of any aligned four weights of a row are active: some of a 2:4 mask's may be zero."""
+    return active.shape[1] % 4 == 0 and bool((active.unflatten(1, (-1, 4)).sum(2) <= 2).all())
+
+
+def _blocks_of(active: torch.Tensor) -> tuple[int, torch.Tensor] | None:
+    """Return the side of the largest blocks that are nearly full of active weights, and the mask of these blocks."""
+    matrix, number = active.flatten(1), int(active.sum())
+    for block in sorted(SIZES, reverse=True):
+        if all(side % block == 0 for side in matrix.shape):
+            grid = matrix.unflatten(1, (-1, block)).any(2).unflatten(0, (-1, block)).any(1)
+            if 0 < _FILLED * block**2 * int(grid.sum()) <= number:
+                return block, tiled(grid, block, active.shape)
+    return None
 
 
 def _is_matrix(layer: Layer) -> bool:
