@@ -31,7 +31,7 @@ from torch import nn
 
 import orthosparse
 from fuzz_inputs import FUNCTIONS, JSON, Arguments, compacted, damage, dense, forged_state, sparse, wrong_value
-from orthosparse.archives.container import from_bytes, to_bytes
+from orthosparse.archives.archive import from_bytes, to_bytes
 from orthosparse.lab.training import checkpoint
 
 ALLOWED = (ValueError, TypeError, RuntimeError)

@@ -5,7 +5,7 @@ from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 from orthosparse.layers import find_layers, unwrapped
 from orthosparse.layers.find import left_dense
-from orthosparse.masking.prune import import_prune_masks
+from orthosparse.masking.formats import import_prune_masks
 
 
 def only(model, **kwargs):

@@ -10,7 +10,7 @@ from orthosparse.deploying.copies import in_format
 from orthosparse.deploying.folding import Layer, pads
 from orthosparse.deploying.modules import EntriesConv, EntriesLinear
 from orthosparse.deploying.tracing import first_line
-from orthosparse.masking.semi_structured import semi_structured
+from orthosparse.masking.formats import semi_structured
 from orthosparse.operators import SIZES, has_convolutions
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, tiled
 

@@ -6,10 +6,9 @@ exact zeros, in value and in gradient, where the mask is false; the state dict h
 
 from orthosparse.masking.attach import attach, is_sparsified, masked_layers, masks_of
 from orthosparse.masking.exchange import compact_modules, on_masked_forms
+from orthosparse.masking.formats import export_prune_masks, import_prune_masks, to_semi_structured
 from orthosparse.masking.loading import load_sparse
-from orthosparse.masking.prune import export_prune_masks, import_prune_masks
 from orthosparse.masking.replace import bake, replace_masks, synchronize
-from orthosparse.masking.semi_structured import to_semi_structured
 
 __all__ = [
     "attach",
