@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import orthosparse
-from orthosparse import choices, counts, givens, init, isometry
+from orthosparse import aliases, counts, givens, init, isometry
 from orthosparse.dynamic import rewirer
 from orthosparse.givens import task
 from orthosparse.init import delta
@@ -68,14 +68,14 @@ def test_importing_the_package_alone_imports_no_torch():
 @pytest.mark.parametrize(
     ("words", "table"),
     [
-        (choices.DistributionName, orthosparse.DISTRIBUTIONS),
-        (choices.SchemeName, orthosparse.SCHEMES),
-        (choices.FloorName, counts.FLOORS),
-        (choices.GrowthName, rewirer.GROWTH),
-        (choices.StopName, task.STOPS),
-        (choices.StartName, task.STARTS),
-        (choices.TensorFloorName, counts.TENSOR_FLOORS),
-        (choices.TapName, delta.TAPS),
+        (aliases.DistributionName, orthosparse.DISTRIBUTIONS),
+        (aliases.SchemeName, orthosparse.SCHEMES),
+        (aliases.FloorName, counts.FLOORS),
+        (aliases.GrowthName, rewirer.GROWTH),
+        (aliases.StopName, task.STOPS),
+        (aliases.StartName, task.STARTS),
+        (aliases.TensorFloorName, counts.TENSOR_FLOORS),
+        (aliases.TapName, delta.TAPS),
     ],
 )
 def test_the_words_that_editors_offer_are_those_of_the_tables(words, table):
@@ -85,7 +85,7 @@ def test_the_words_that_editors_offer_are_those_of_the_tables(words, table):
 def test_the_backends_that_editors_offer_are_those_there_are():
     with pytest.raises(ValueError, match="backend: expected one of") as error:
         givens.sample((2, 2), 2, backend="abacus")
-    assert ", ".join(sorted(typing.get_args(choices.BackendName))) in str(error.value)
+    assert ", ".join(sorted(typing.get_args(aliases.BackendName))) in str(error.value)
 
 
 def test_the_initializers_and_measures_have_their_names():

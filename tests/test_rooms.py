@@ -9,8 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src"
 FLOORS = {
     "threads": -2,
-    "mappings": -2,  # type aliases and words, for every floor
-    "choices": -2,
+    "aliases": -2,  # types, for every floor
     "lazy": -2,
     "registry": -2,
     "selection": -1,

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
+from orthosparse.aliases import Counts, Densities, Density
 from orthosparse.checks import check_density, check_mapping
-from orthosparse.mappings import Counts, Densities, Density
 from orthosparse.registry import did_you_mean, listed
 from orthosparse.selection import matches_pattern
 

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from orthosparse.mappings import Masks
+from orthosparse.aliases import Masks
 from orthosparse.masks import ScoredMasks
 
 Group: TypeAlias = "dist.ProcessGroup | None"

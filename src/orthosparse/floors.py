@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from orthosparse.aliases import Counts, Masks
 from orthosparse.checks import check_int
 from orthosparse.counts import TENSOR_FLOORS, count_of, in_units, least_density, raise_to_floors
 from orthosparse.layers import Layer
-from orthosparse.mappings import Counts, Masks
 from orthosparse.masks import ScoredMasks, counts_of, resize, resize_by
 from orthosparse.randomness import derive
 from orthosparse.registry import listed, lookup

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import nn
 
 from orthosparse import masking
+from orthosparse.aliases import Density, DistributionName, FloorName, Masks, SchemeName, StructureName
 from orthosparse.checks import check_at_least, check_model, check_parameter, check_progress
-from orthosparse.choices import DistributionName, FloorName, SchemeName, StructureName
 from orthosparse.counts import FLOORS, check_densities, count_of, densities_by_layer
 from orthosparse.distributed import (
     Group,
@@ -27,7 +27,6 @@ from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.drafts import Drafts, can_draft
 from orthosparse.floors import floor_notes, meet_floors
 from orthosparse.layers import Layer, Split, find_layers, left_dense, summarize, unwrapped
-from orthosparse.mappings import Density, Masks
 from orthosparse.masks import ScoredMasks, counts_of, overlap
 from orthosparse.members import Member, label, member_of, route
 from orthosparse.parametrized import leaf

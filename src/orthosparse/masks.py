@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from orthosparse.aliases import Counts, Densities, Masks, Scores
 from orthosparse.checks import check_mapping
 from orthosparse.counts import in_units
-from orthosparse.mappings import Counts, Densities, Masks, Scores
 from orthosparse.structures import grid_of, means_of, tiled
 
 _REJECTION_IS_CHEAPER = 0.25  # fraction of candidates above which drawing any index beats listing the candidates

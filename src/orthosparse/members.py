@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.aliases import Density, Masks
 from orthosparse.checks import describe
 from orthosparse.layers import Layer
-from orthosparse.mappings import Density, Masks
 from orthosparse.masks import ScoredMasks
 from orthosparse.progress import reporter
 from orthosparse.registry import did_you_mean, listed, lookup

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse import masking
+from orthosparse.aliases import Density, DistributionName, Masks, StructureName
 from orthosparse.checks import check_model, check_optimizer, check_parameter, check_progress, check_weights
-from orthosparse.choices import DistributionName, StructureName
 from orthosparse.counts import check_densities, count_of, densities_by_layer
 from orthosparse.distributed import broadcast_masks, broadcast_seed, full_tensor
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, find_layers, left_dense, unwrapped
-from orthosparse.mappings import Density, Masks
 from orthosparse.masks import ScoredMasks, counts_of, density_of, top_units
 from orthosparse.members import label, member_of, route
 from orthosparse.modules.compact_module import Compact

@@ -21,9 +21,9 @@ A member of one's own begins with `budget_of` and ends with `random_masks` or `t
 
 from collections.abc import Callable
 
+from orthosparse.aliases import Masks
 from orthosparse.distributions._masks import budget_of, random_masks, top_scored
 from orthosparse.lazy import LazyTable
-from orthosparse.mappings import Masks
 
 __all__ = ["DISTRIBUTIONS", "budget_of", "random_masks", "top_scored"]
 

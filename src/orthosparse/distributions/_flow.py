@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from orthosparse.aliases import Masks, Scores
 from orthosparse.distributions._batches import describe, outputs_on
 from orthosparse.distributions._weights import keys_of
 from orthosparse.layers import Layer, unwrapped
-from orthosparse.mappings import Masks, Scores
 from orthosparse.substitution import preserve, seed_generators, with_tensors
 
 _log = logging.getLogger(__name__)

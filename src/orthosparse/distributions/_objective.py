@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from orthosparse.aliases import Scores
 from orthosparse.distributions._batches import Batch, describe, outputs_on
 from orthosparse.distributions._weights import keys_of, precise
 from orthosparse.layers import Layer, unwrapped
-from orthosparse.mappings import Scores
 from orthosparse.randomness import derive_seed, draw_seed
 from orthosparse.substitution import preserve, seed_generators, with_tensors
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from orthosparse.aliases import Scores
 from orthosparse.distributed import is_sharded
 from orthosparse.layers import Layer
-from orthosparse.mappings import Scores
 
 
 def weights_of(layers: Mapping[str, Layer]) -> Scores:

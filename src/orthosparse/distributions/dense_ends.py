@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.aliases import Masks
 from orthosparse.checks import check_density
 from orthosparse.counts import count_of
 from orthosparse.distributions._masks import budget_of, random_masks, share
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
 
 _OVER = ("inner", "all")
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.aliases import Density, Masks
 from orthosparse.distributions._masks import budget_of, random_masks, share, sides_of
 from orthosparse.layers import Layer
-from orthosparse.mappings import Density, Masks
 
 
 def er(

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.aliases import Density, Masks
 from orthosparse.checks import check_density
 from orthosparse.distributions._masks import bernoulli, budget_of, follows_paper_code, random_masks, share, sides_of
 from orthosparse.layers import Layer
-from orthosparse.mappings import Density, Masks
 
 
 def erk(

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.aliases import Density, Masks
 from orthosparse.distributed import full_tensor
 from orthosparse.distributions._masks import budget_of, top_scored
 from orthosparse.layers import Layer
-from orthosparse.mappings import Density, Masks
 
 
 def magnitude(

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 from torch.nn.functional import nll_loss
 
+from orthosparse.aliases import Density, Masks
 from orthosparse.checks import check_density
 from orthosparse.distributions._batches import batches_of
 from orthosparse.distributions._masks import budget_of, follows_paper_code, top_scored
 from orthosparse.distributions._objective import objective_of
 from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
-from orthosparse.mappings import Density, Masks
 
 
 def snip(

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from orthosparse.mappings import Scores
+from orthosparse.aliases import Scores
 
 
 class DenseGradients:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from orthosparse.aliases import Counts, Scores
 from orthosparse.checks import check_at_least, check_mapping, check_state, describe
-from orthosparse.mappings import Counts, Scores
 
 
 class RewirerState(NamedTuple):

@@ -8,15 +8,14 @@ import torch
 from torch import nn
 
 from orthosparse import masking
+from orthosparse.aliases import Counts, GrowthName, Scores
 from orthosparse.checks import check_at_least, check_density, check_optimizer
-from orthosparse.choices import GrowthName
 from orthosparse.distributed import Group, broadcast_seed, check_group, full_tensor, mean_over_ranks, reshard
 from orthosparse.dynamic._criteria import cosine, drop_smallest, grow_largest, sizes_of
 from orthosparse.dynamic._gradients import DenseGradients
 from orthosparse.dynamic._state import read_state
 from orthosparse.dynamic._units import units_of
 from orthosparse.layers import unwrapped
-from orthosparse.mappings import Counts, Scores
 from orthosparse.masks import resize
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup

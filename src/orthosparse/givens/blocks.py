@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from orthosparse.aliases import StartName, StopName
 from orthosparse.checks import check_at_least, check_count, check_dtype
-from orthosparse.choices import StartName, StopName
 from orthosparse.givens.task import make_task
 from orthosparse.haar import haar
 from orthosparse.randomness import derive, draw_seed

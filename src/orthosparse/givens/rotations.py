@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from orthosparse.aliases import BackendName
 from orthosparse.checks import check_at_least, check_density
-from orthosparse.choices import BackendName
 from orthosparse.givens.sampling import Law, drawn
 from orthosparse.givens.task import ROTATIONS, Task, make_task
 from orthosparse.randomness import draw_seed

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from orthosparse.aliases import BackendName, StartName, StopName
 from orthosparse.checks import check_at_least, check_count, check_dtype, describe
-from orthosparse.choices import BackendName, StartName, StopName
 from orthosparse.givens.task import Task, make_task
 from orthosparse.randomness import draw_seed
 from orthosparse.registry import lookup

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
+from orthosparse.aliases import TapName
 from orthosparse.checks import KERNEL, MATRIX, check_fillable
-from orthosparse.choices import TapName
 from orthosparse.distributed import write_
 from orthosparse.haar import haar
 from orthosparse.init import delta

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
+from orthosparse.aliases import StartName, StopName, StructureName, TensorFloorName
 from orthosparse.checks import MATRIX, check_align, check_density, check_fillable
-from orthosparse.choices import StartName, StopName, StructureName, TensorFloorName
 from orthosparse.counts import count_of
 from orthosparse.distributed import write_
 from orthosparse.floors import requested, resolve

@@ -6,8 +6,8 @@ from typing import Any, Unpack
 
 import torch
 
+from orthosparse.aliases import StartName, StopName, TapName, TensorFloorName
 from orthosparse.checks import KERNEL, check_align, check_density, check_fillable
-from orthosparse.choices import StartName, StopName, TapName, TensorFloorName
 from orthosparse.counts import apportion, count_of, raise_to_floors
 from orthosparse.distributed import write_
 from orthosparse.floors import resolve

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
+from orthosparse.aliases import Masks
 from orthosparse.checks import check_mapping, check_model
 from orthosparse.isometry._functional import Output, layers_of, picked, untraced
 from orthosparse.isometry._reachability import live_weights
 from orthosparse.layers import Layer, unwrapped
-from orthosparse.mappings import Masks
 from orthosparse.masking import masks_of, on_masked_forms
 from orthosparse.tables import html_table
 

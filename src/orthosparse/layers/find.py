@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from orthosparse.aliases import StructureName
 from orthosparse.checks import check_model
-from orthosparse.choices import StructureName
 from orthosparse.layers.fused import Split, Splits
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
 from orthosparse.layers.tensors import holds_unknown_experts, is_known, is_pruned, tensors_of

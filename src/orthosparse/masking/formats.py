@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
+from orthosparse.aliases import Masks
 from orthosparse.checks import check_model
 from orthosparse.layers import layer_name, unwrapped
-from orthosparse.mappings import Masks
 from orthosparse.masking.attach import attach, masked_owners_of, masks_of, owners_of
 from orthosparse.masking.masked_tensor import masked_tensors, why_unnameable
 from orthosparse.masking.replace import bake

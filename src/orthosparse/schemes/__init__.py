@@ -12,8 +12,8 @@ a layer gets depends on the generator's state, the layer's name, its own mask an
 
 from collections.abc import Callable
 
+from orthosparse.aliases import Masks
 from orthosparse.lazy import LazyTable
-from orthosparse.mappings import Masks
 
 __all__ = ["SCHEMES", "SCHEME_FLOORS"]
 

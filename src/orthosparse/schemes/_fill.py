@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from orthosparse.aliases import Masks
 from orthosparse.checks import check_gain, check_number, check_parameter
 from orthosparse.distributed import full_tensor, is_sharded, write_
 from orthosparse.layers import Layer, find_layers
-from orthosparse.mappings import Masks
 from orthosparse.parametrized import leaf
 from orthosparse.randomness import derive
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from orthosparse.aliases import Masks
 from orthosparse.checks import check_at_least, check_gain, check_number
 from orthosparse.distributed import full_tensor, write_
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
 from orthosparse.progress import Progress, reporter
 from orthosparse.randomness import draw_seed
 from orthosparse.schemes._descent import descend

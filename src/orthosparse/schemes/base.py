@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from orthosparse.aliases import Masks
 from orthosparse.distributed import zero_off_
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
 from orthosparse.randomness import draw_seed
 from orthosparse.schemes._fill import check_scales, fill_biases, match_layers
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.aliases import Masks
 from orthosparse.checks import check_density
 from orthosparse.counts import TENSOR_FLOORS, apportion, raise_to_floors
 from orthosparse.distributed import zero_off_
@@ -17,7 +18,6 @@ from orthosparse.init.delta import TAPS
 from orthosparse.init.sparse import check_rotations
 from orthosparse.init.spread import sparse_spread_orthogonal_
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
 from orthosparse.masks import counts_of
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup

@@ -11,9 +11,9 @@ from fractions import Fraction
 import torch
 from torch import nn
 
+from orthosparse.aliases import Masks
 from orthosparse.distributed import write_
 from orthosparse.layers import Layer, find_layers
-from orthosparse.mappings import Masks
 from orthosparse.masks import counts_of
 from orthosparse.ramanujan import degrees_of, sample
 from orthosparse.randomness import derive, draw_seed

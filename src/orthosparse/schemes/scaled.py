@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from orthosparse.aliases import Masks
 from orthosparse.distributed import full_tensor, write_
 from orthosparse.layers import Layer
-from orthosparse.mappings import Masks
 from orthosparse.masks import counts_of
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.schemes._fill import FARTHEST_DRAW, check_scales, fill_biases, match_layers

@@ -1,9 +1,19 @@
-"""The words that arguments take, as types: an editor offers them, a type checker knows them.
+"""Type aliases: the mappings by layer name that travel between the rooms, and the words that arguments take.
 
-Arguments are typed ``Name | str``: a word that a user has added to a table is as good as ours.
+Arguments that take a word are typed ``Name | str``: one that a user has added to a table is as good as ours.
 """
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
+
+import torch
+
+Counts: TypeAlias = dict[str, int]
+Densities: TypeAlias = dict[str, float]
+Density: TypeAlias = float | Mapping[str, float]  # of the model, or of each layer
+Budget: TypeAlias = int | Counts  # the same, turned into counts
+Masks: TypeAlias = dict[str, torch.Tensor]
+Scores: TypeAlias = dict[str, torch.Tensor]
 
 BackendName: TypeAlias = Literal["auto", "kernel", "python"]
 DistributionName: TypeAlias = Literal[
