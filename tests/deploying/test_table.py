@@ -31,6 +31,13 @@ def test_the_ratio_is_to_the_fastest_form_of_the_given_network():
     assert table(chosen="compiled").ratio == 1.0
 
 
+def test_times_of_microseconds_have_three_digits():
+    layer = DeployedLayer("fc", (2, 2), 1.0, "dense", {"dense": 5.6234e-6})
+    assert layer.times_text() == {"dense": "0.00562 ms"}
+    assert table().latency_text()["eager"] == "4.000 ms"
+    assert table().given == "compiled"
+
+
 def test_printed_are_forms_times_reasons_and_totals():
     lines = str(table()).splitlines()
     assert lines[2].split() == ["fc<1>", "8x4", "0.2500", "entries", "2.000", "ms", "0.500", "ms", "4.00x"]

@@ -29,16 +29,21 @@ class DeployedLayer:
     ratio: float = 1.0
     note: str = ""
 
+    def times_text(self) -> dict[str, str]:
+        """Return the times in milliseconds, as text."""
+        return _milliseconds(self.times)
+
     def cells(self) -> tuple[str, ...]:
         """Return what a table shows of the layer, below the `headings` of a DeployTable."""
-        dense = [seconds for form, seconds in self.times.items() if form.startswith("dense")]
+        dense = [form for form in self.times if form.startswith("dense")]
+        times = self.times_text()
         return (
             self.layer,
             "x".join(map(str, self.shape)),
             f"{self.density:.4f}",
             self.form,
-            _milliseconds(min(dense)) if dense else "",
-            _milliseconds(self.times[self.form]) if self.form in self.times else "",
+            times[min(dense, key=self.times.__getitem__)] if dense else "",
+            times.get(self.form, ""),
             f"{self.ratio:.2f}x" if self.times else "",
             self.note,
         )
@@ -76,10 +81,19 @@ class DeployTable:
     notes: tuple[str, ...] = ()
 
     @property
+    def given(self) -> str:
+        """The entry of `latency` that is the fastest form of the given network."""
+        forms = [name for name in ("eager", "channels-last", "compiled") if name in self.latency]
+        return min(forms, key=self.latency.__getitem__)
+
+    @property
     def ratio(self) -> float:
         """Time of the fastest form of the given network over that of the returned one."""
-        given = [self.latency[name] for name in ("eager", "channels-last", "compiled") if name in self.latency]
-        return min(given) / self.latency[self.chosen]
+        return self.latency[self.given] / self.latency[self.chosen]
+
+    def latency_text(self) -> dict[str, str]:
+        """Return `latency` in milliseconds, as text."""
+        return _milliseconds(self.latency)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -94,7 +108,7 @@ class DeployTable:
         return html_table(self.headings, [row.cells() for row in self.rows], self._last_lines())
 
     def _last_lines(self) -> list[str]:
-        times = ", ".join(f"{name} {_milliseconds(seconds)}" for name, seconds in self.latency.items())
+        times = ", ".join(f"{name} {time}" for name, time in self.latency_text().items())
         units = sum(self.removed.values())
         before, after = (f"{self.bytes[key] / 2**20:,.1f}" for key in ("given", "deployed"))
         return [
@@ -105,5 +119,6 @@ class DeployTable:
         ]
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.3f} ms"
+def _milliseconds(times: Mapping[str, float]) -> dict[str, str]:
+    """Return seconds in milliseconds: three decimals, or three digits where these would show less."""
+    return {name: f"{1e3 * seconds:{'.3f' if seconds >= 1e-4 else '.3g'}} ms" for name, seconds in times.items()}

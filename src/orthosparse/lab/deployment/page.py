@@ -18,9 +18,8 @@ def page_of(title: str, lead: str, table: Any, files: Mapping[str, int], foot: S
         table: that deploy returned.
         files: the bytes of each file beside the page.
     """
-    after = table.latency[table.chosen]
-    times = f"{_ms(after)} instead of {_ms(table.ratio * after)}"
-    layers, network = tables_of(table)
+    latency, (layers, network) = table.latency_text(), tables_of(table)
+    times = f"{latency[table.chosen]} instead of {latency[table.given]}"
     tiles = [
         Tile("times as fast as the best dense form", f"{table.ratio:.2f}", times),
         Tile("weights that are not zero", f"{table.live:,}", f"of {table.weights:,}"),
@@ -37,10 +36,10 @@ def page_of(title: str, lead: str, table: Any, files: Mapping[str, int], foot: S
 
 def tables_of(table: Any) -> tuple[Table, Table]:
     """Return the layers with their forms, and the whole network in all its forms."""
-    given = table.ratio * table.latency[table.chosen]
+    given = table.latency[table.given]
     forms = [
-        (name, _ms(seconds), f"{given / seconds:.2f}x", "chosen" if name == table.chosen else "")
-        for name, seconds in table.latency.items()
+        (name, time, f"{given / table.latency[name]:.2f}x", "chosen" if name == table.chosen else "")
+        for name, time in table.latency_text().items()
     ]
     return (
         plain_table(table.headings, [row.cells() for row in table.rows], text=(0, 1, 3, 7)),
@@ -75,9 +74,5 @@ def _latencies(table: Any) -> Figure:
 
 
 def _described(row: Any) -> str:
-    times = ", ".join(f"{form} {_ms(seconds)}" for form, seconds in row.times.items())
+    times = ", ".join(f"{form} {time}" for form, time in row.times_text().items())
     return f"{row.layer} ({'x'.join(map(str, row.shape))}, density {row.density:.3f}): {times or row.note}"
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3f} ms"
