@@ -76,7 +76,7 @@ def made_up(model: str, size: Size, device: torch.device) -> Dataset:
         labels = torch.randint(10, (count,), generator=generator)
         return Split(pixels, labels, Normalisation((0.5,) * channels, (0.3,) * channels))
 
-    data = Dataset(model, split((size.steps + 20) * size.batch), None, split(size.batch), 10, channels, side)
+    data = Dataset(model, split((size.steps + 20) * size.batch), None, split(size.batch), 10)
     crops = Augmentation(pad=4, flip=True) if channels == 3 else None
     return replace(data, augmentation=crops).to(device)
 

@@ -73,9 +73,25 @@ def check_name(option: str, name: str) -> None:
         >>> check_name("scheme", "eoi")
     """
     if name not in names_of(option):
-        path, table = TABLES[option]
-        module = f"orthosparse.{path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
-        lookup(getattr(import_module(module), table), name, option)
+        lookup(_table(option), name, option)
+
+
+def _table(option: str) -> Any:
+    path, table = TABLES[option]
+    module = f"orthosparse.{path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
+    return getattr(import_module(module), table)
+
+
+def check_model(name: str) -> None:
+    """Check that a name means a network.
+
+    Raises:
+        ValueError: it does not.
+    """
+    own = isinstance(name, str) and (name.startswith("timm:") or is_function(name))
+    if not own and name not in names_of("model") and name not in _table("model"):
+        known = f"{', '.join(sorted(names_of('model')))}, timm:NAME or path/to/file.py:function"
+        raise ValueError(f"model: expected one of {known}; got {name!r}")
 
 
 def is_function(name: str) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from orthosparse.lab.training import Progress, fit
-from orthosparse.lab.training.callbacks import CsvLog, TensorBoardLog, WandbLog
+from orthosparse.lab.training.callbacks import CsvLog, tensorboard_log, wandb_log
 
 
 def _run(assembled, terminal):
@@ -44,7 +44,7 @@ def test_tensorboard_can_read_the_curves_back(assembled, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     state = assembled()
-    fit(state, [TensorBoardLog(tmp_path, {})])
+    fit(state, [tensorboard_log(tmp_path, {})])
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     points = events.Scalars("validation_accuracy")
@@ -68,6 +68,6 @@ def test_wandb_is_given_settings_and_epochs_under_a_name_that_resuming_finds_aga
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
     state = assembled()
-    fit(state, [WandbLog(tmp_path, {"seed": 1})])
+    fit(state, [wandb_log(tmp_path, {"seed": 1})])
     losses = [entry["loss"] for entry in state.histories[0]]
     assert calls == [(tmp_path.name, "allow", {"seed": 1}), (1, losses[0]), (2, losses[1]), "finished"]

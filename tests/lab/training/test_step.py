@@ -286,7 +286,7 @@ class TestOnAGpu:
     def test_convolutions_with_masks_train_alike_in_a_graph(self, precision, steps, tolerance, compiled, generator):
         made_up = torch.randint(256, (600, 3, 32, 32), generator=generator, dtype=torch.uint8)
         split = Split(made_up, torch.randint(10, (600,), generator=generator), Normalisation((0.5,) * 3, (0.25,) * 3))
-        data = Dataset("cifar10", split, None, split, 10, 3, 32, Augmentation(pad=4, flip=True))
+        data = Dataset("cifar10", split, None, split, 10, Augmentation(pad=4, flip=True))
         recipe = dataclasses.replace(RECIPES["resnet32"], lr=0.01, batch=64, precision=precision)
         config = Run("resnet32", "cifar10", recipe, density=0.1)
         losses = []

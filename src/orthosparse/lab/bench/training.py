@@ -173,7 +173,7 @@ def _cifar10(setting: Setting, device: torch.device) -> Dataset:
         return Split(images, torch.randint(10, (size,), generator=generator), normalisation)
 
     augmentation = Augmentation(pad=4, pad_mode="reflect", flip=True)
-    made_up = Dataset("cifar10", split(45_000), None, split(1_000), classes=10, channels=3, size=32)
+    made_up = Dataset("cifar10", split(45_000), None, split(1_000), classes=10)
     return replace(made_up, augmentation=augmentation).to(device)
 
 

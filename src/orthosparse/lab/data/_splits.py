@@ -99,16 +99,15 @@ class Dataset:
     validation: Split | None
     test: Split
     classes: int
-    channels: int
-    size: int
     augmentation: Augmentation | None = None
 
     @property
     def in_shape(self) -> tuple[int, int, int]:
         """(channels, height, width) of an image, as `models.build` takes it."""
-        if isinstance(self.train.images, Files):
-            return (self.channels, self.size, self.size)
-        channels, height, width = self.train.images.shape[1:]
+        images = self.train.images
+        if isinstance(images, Files):
+            return (3, images.size, images.size)
+        channels, height, width = images.shape[1:]
         return (channels, height, width)
 
     @property

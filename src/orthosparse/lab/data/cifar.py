@@ -28,7 +28,8 @@ def cifar10(root: Path, *, validation: bool = True) -> Dataset:
         raise corrupt("cifar10", root, folder, "equally many images in each data_batch", str(sizes))
     joined = (torch.cat([images for images, _ in parts[:5]]), torch.cat([labels for _, labels in parts[:5]]))
     augmentation = Augmentation(pad=4, pad_mode="reflect", flip=True)
-    return _cifar("cifar10", joined, parts[5], 10, normalisation, augmentation, validation)
+    kept, held = hold_out(Split(*joined, normalisation), validation)
+    return Dataset("cifar10", kept, held, Split(*parts[5], normalisation), 10, augmentation)
 
 
 def cifar10_64(root: Path, *, validation: bool = True) -> Dataset:
@@ -37,9 +38,7 @@ def cifar10_64(root: Path, *, validation: bool = True) -> Dataset:
     held = None if small.validation is None else _doubled(small.validation)
     train, test = _doubled(small.train), _doubled(small.test)
     augmentation = Augmentation(pad=8, pad_mode="reflect", flip=True)
-    return replace(
-        small, name="cifar10_64", train=train, validation=held, test=test, size=64, augmentation=augmentation
-    )
+    return replace(small, name="cifar10_64", train=train, validation=held, test=test, augmentation=augmentation)
 
 
 def cifar100(root: Path, *, validation: bool = True) -> Dataset:
@@ -55,22 +54,8 @@ def cifar100(root: Path, *, validation: bool = True) -> Dataset:
         got = f"{len(train[1])} and {len(test[1])}"
         raise corrupt("cifar100", root, folder, "five times as many images in train as in test", got)
     augmentation = Augmentation(pad=4, pad_mode="zero", flip=True)
-    return _cifar("cifar100", train, test, 100, normalisation, augmentation, validation)
-
-
-def _cifar(
-    name: str,
-    train: Part,
-    test: Part,
-    classes: int,
-    normalisation: Normalisation,
-    augmentation: Augmentation,
-    validation: bool,
-) -> Dataset:
     kept, held = hold_out(Split(*train, normalisation), validation)
-    return Dataset(
-        name, kept, held, Split(*test, normalisation), classes, channels=3, size=32, augmentation=augmentation
-    )
+    return Dataset("cifar100", kept, held, Split(*test, normalisation), 100, augmentation)
 
 
 def _doubled(split: Split) -> Split:

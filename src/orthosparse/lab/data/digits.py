@@ -23,4 +23,4 @@ def digits(root: Path | None = None, *, validation: bool = True) -> Dataset:
     whole = Split(images, torch.from_numpy(held.target).long(), normalisation)
     train, kept = hold_out(whole.part(0, len(whole) - _TEST), validation)
     test = whole.part(len(whole) - _TEST, len(whole))
-    return Dataset("digits", train, kept, test, classes=10, channels=1, size=8)
+    return Dataset("digits", train, kept, test, classes=10)

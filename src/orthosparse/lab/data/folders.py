@@ -27,8 +27,7 @@ def tiny_imagenet(root: Path, *, validation: bool = True) -> Dataset:
     )
     augmentation = Augmentation(pad=4, pad_mode="reflect", hue=0.05, saturation=0.05, flip=True, rotation=10)
     held = test if validation else None
-    size = test.images.shape[-1] if isinstance(test.images, torch.Tensor) else 0
-    return Dataset("tiny_imagenet", train, held, test, len(names), channels=3, size=size, augmentation=augmentation)
+    return Dataset("tiny_imagenet", train, held, test, len(names), augmentation)
 
 
 def imagenet(root: Path, *, validation: bool = True, size: int = 224) -> Dataset:
@@ -45,7 +44,7 @@ def imagenet(root: Path, *, validation: bool = True, size: int = 224) -> Dataset
         splits.append(Split(Files(tuple(paths), size), labels, normalisation))
     augmentation = Augmentation(resized_crop=True, flip=True)
     held = splits[1] if validation else None
-    return Dataset("imagenet", splits[0], held, splits[1], len(names), channels=3, size=size, augmentation=augmentation)
+    return Dataset("imagenet", splits[0], held, splits[1], len(names), augmentation)
 
 
 def _in_memory(name: str, root: Path, listing: Listing, normalisation: Normalisation) -> Split:

@@ -41,9 +41,8 @@ def from_file(name: str, root: Path, *, validation: bool) -> Dataset:
     train, held = (
         (splits["train"], splits["validation"]) if "validation" in splits else hold_out(splits["train"], validation)
     )
-    channels, side = pairs["train"][0].shape[1:3]
     classes = 1 + max(int(labels.max()) for _, labels in pairs.values())
-    return Dataset(name, train, held, splits["test"], classes=classes, channels=channels, size=side)
+    return Dataset(name, train, held, splits["test"], classes=classes)
 
 
 def _pair(given: Any, part: str) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ def _idx_set(name: str, root: Path, folder: str, normalisation: Normalisation, v
             )
         splits.append(Split(images.unsqueeze(1), labels, normalisation))
     train, held = hold_out(splits[0], validation)
-    return Dataset(name, train, held, splits[1], classes=10, channels=1, size=28)
+    return Dataset(name, train, held, splits[1], classes=10)
 
 
 def _read(name: str, root: Path, folder: str, file: str, dims: int) -> torch.Tensor:

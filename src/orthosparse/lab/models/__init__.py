@@ -13,7 +13,7 @@ from torch import nn
 from orthosparse.lab.models._parts import ACTIVATIONS, at_least, check_fits
 from orthosparse.lab.models.dense import DENSE_INITS, dense_init
 from orthosparse.lab.models.from_file import from_file
-from orthosparse.lab.names import is_function
+from orthosparse.lab.names import check_model, is_function
 from orthosparse.lab.seeds import fenced
 from orthosparse.lazy import LazyTable
 from orthosparse.randomness import draw_seed
@@ -76,13 +76,9 @@ def build(
 
 
 def _member(name: str) -> Callable[..., nn.Module]:
-    if isinstance(name, str) and name.startswith("timm:"):
+    check_model(name)
+    if name.startswith("timm:"):
         from orthosparse.lab.models.from_timm import from_timm
 
         return partial(from_timm, name.removeprefix("timm:"))
-    if isinstance(name, str) and is_function(name):
-        return partial(from_file, name)
-    if name not in MODELS:
-        known = f"{', '.join(sorted(MODELS))}, timm:NAME or path/to/file.py:function"
-        raise ValueError(f"model: expected one of {known}; got {name!r}")
-    return MODELS[name]
+    return partial(from_file, name) if is_function(name) else MODELS[name]

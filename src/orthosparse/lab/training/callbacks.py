@@ -141,72 +141,75 @@ class CsvLog(Callback):
             write_atomically(self.path, text.getvalue().encode())
 
 
-class TensorBoardLog(Callback):
-    """Writes event files for TensorBoard into ``tensorboard``."""
+class _Opened(Callback):
+    """A log that rank 0 opens when a run starts, and closes at its end.
 
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        del settings  # the result row has them
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError("log: tensorboard is not installed; pip install 'orthosparse[lab]'") from error
-        self._make = SummaryWriter
-        self._folder = folder / "tensorboard"
-        self._writer: Any = None
+    Args:
+        opened: called with the state, returns what writes.
+        write: called with that and the metrics of an epoch.
+        close: called with it.
+    """
+
+    def __init__(
+        self,
+        opened: Callable[[State], Any],
+        write: Callable[[Any, dict[str, float]], None],
+        close: Callable[[Any], object],
+    ) -> None:
+        self._opened, self._write, self._close = opened, write, close
+        self._log: Any = None
 
     def on_start(self, state: State) -> None:
-        """Open a file; of an earlier part of the run, what lies behind its checkpoint is hidden."""
-        if state.fabric.is_global_zero:
-            self._writer = self._make(str(self._folder), purge_step=state.epoch + 1)
+        """Open it."""
+        self._log = self._opened(state) if state.fabric.is_global_zero else None
 
     def on_epoch(self, state: State) -> None:
-        """Add a point to every curve."""
-        metrics = state.histories[0][-1]
-        if self._writer is not None:
-            for name, value in metrics.items():
-                self._writer.add_scalar(name, value, int(metrics["epoch"]))
+        """Write an epoch."""
+        if self._log is not None:
+            self._write(self._log, state.histories[0][-1])
 
     def on_end(self, state: State) -> None:
-        """Close the file."""
+        """Close it."""
         del state  # nothing more to write
-        if self._writer is not None:
-            self._writer.close()
+        if self._log is not None:
+            self._close(self._log)
 
 
-class WandbLog(Callback):
-    """Sends the metrics to Weights & Biases, as one run that resuming continues."""
+def tensorboard_log(folder: Path, settings: dict[str, Any]) -> Callback:
+    """Return what writes event files for TensorBoard into ``tensorboard``."""
+    del settings  # the result row has them
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError("log: tensorboard is not installed; pip install 'orthosparse[lab]'") from error
 
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        try:
-            self._wandb: Any = import_module("wandb")
-        except ImportError as error:
-            raise ImportError("log: wandb is not installed; pip install wandb, or leave --log wandb out") from error
-        self._folder, self._settings = folder, settings
-        self._run: Any = None
+    def opened(state: State) -> Any:
+        # Of an earlier part of the run, what lies behind its checkpoint is hidden.
+        return SummaryWriter(str(folder / "tensorboard"), purge_step=state.epoch + 1)
 
-    def on_start(self, state: State) -> None:
-        """Begin, or go on with, the run named after the folder."""
-        if state.fabric.is_global_zero:
-            identity = self._folder.resolve().name
-            self._run = self._wandb.init(
-                project="orthosparse", id=identity, resume="allow", dir=str(self._folder), config=self._settings
-            )
+    def write(log: Any, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
+            log.add_scalar(name, value, int(metrics["epoch"]))
 
-    def on_epoch(self, state: State) -> None:
-        """Send an epoch."""
-        metrics = state.histories[0][-1]
-        if self._run is not None:
-            self._run.log(metrics, step=int(metrics["epoch"]))
+    return _Opened(opened, write, lambda log: log.close())
 
-    def on_end(self, state: State) -> None:
-        """Finish."""
-        del state  # nothing more to send
-        if self._run is not None:
-            self._run.finish()
+
+def wandb_log(folder: Path, settings: dict[str, Any]) -> Callback:
+    """Return what sends the metrics to Weights & Biases, as a run named after the folder, which resuming continues."""
+    try:
+        wandb: Any = import_module("wandb")
+    except ImportError as error:
+        raise ImportError("log: wandb is not installed; pip install wandb, or leave --log wandb out") from error
+    given = {"project": "orthosparse", "id": folder.resolve().name, "resume": "allow", "dir": str(folder)}
+
+    def write(run: Any, metrics: dict[str, float]) -> None:
+        run.log(metrics, step=int(metrics["epoch"]))
+
+    return _Opened(lambda _: wandb.init(**given, config=settings), write, lambda run: run.finish())
 
 
 LOGS: dict[str, Callable[[Path, dict[str, Any]], Callback]] = {
     "csv": CsvLog,
-    "tensorboard": TensorBoardLog,
-    "wandb": WandbLog,
+    "tensorboard": tensorboard_log,
+    "wandb": wandb_log,
 }

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from orthosparse.lab.names import check_name, is_function, names_of
+from orthosparse.lab.names import check_model, check_name, is_function
 from orthosparse.lab.training.recipe import RECIPES, Recipe, described
 from orthosparse.registry import lookup
 
@@ -83,9 +83,7 @@ class Run:
 
 
 def _check_names(run: Run) -> None:
-    if not (run.model.startswith("timm:") or is_function(run.model) or run.model in names_of("model")):
-        known = f"{', '.join(sorted(names_of('model')))}, timm:NAME or path/to/file.py:function"
-        raise ValueError(f"model: expected one of {known}; got {run.model!r}")
+    check_model(run.model)
     given = {"activation": run.activation, "dynamic": run.dynamic, "dense_init": run.recipe.dense_init}
     if not is_function(run.data):
         given["data"] = run.data

@@ -128,24 +128,14 @@ class FusedMaps(Maps):
         """Return what a normalisation does to a batch; the slab keeps the statistics."""
         return self.scale_shift(slab, layer, self.sums(rows, rows), rows.shape[1])
 
-    def norm_grads(self, slab: NormSlab, layer: int, sums: Tensor, rows: int) -> Tensor:
-        """Return what a normalisation does to gradients of these sums; fill those of its scale and shift."""
-        return map_launches.norm_grads(slab, layer, sums, rows)
-
-    def normalise(
-        self, z: Tensor, scale_shift: Tensor, activation: str, other: Tensor | None = None, by: Tensor | None = None
-    ) -> Tensor:
-        """Return the activation of the normalised `z`, plus `other`, which may want to be normalised too."""
-        return map_launches.normalise(z, scale_shift, activation, other, by)
+    norm_grads = staticmethod(map_launches.norm_grads)
+    normalise = staticmethod(map_launches.normalise)
+    norm_backward = staticmethod(map_launches.norm_backward)
 
     def activation_backward(self, grad: Tensor, below: Below) -> tuple[Tensor, Tensor]:
         """Return the gradient before an activation, and the sums of it for the normalisation before that."""
         out = torch.empty_like(grad)
         return out, map_launches.activation_backward(grad, below, out)
-
-    def norm_backward(self, v: Tensor, z: Tensor, coefficients: Tensor) -> Tensor:
-        """Return the gradient before a normalisation, of that after it."""
-        return map_launches.norm_backward(v, z, coefficients)
 
 
 def _backward_grid(grid: Grid) -> Grid:

@@ -155,12 +155,14 @@ def norm_grads(slab: NormSlab, layer: int, sums: Tensor, rows: int) -> Tensor:
     return found
 
 
-def normalise(z: Tensor, by: Tensor, activation: str, other: Tensor | None, other_by: Tensor | None) -> Tensor:
-    """Return the activation of ``z`` by a line, plus `other`, which may have a line of its own."""
+def normalise(
+    z: Tensor, scale_shift: Tensor, activation: str, other: Tensor | None = None, by: Tensor | None = None
+) -> Tensor:
+    """Return the activation of the normalised `z`, plus `other`, which may want to be normalised too."""
     out, (tile, grid) = torch.empty_like(z), _tiles(z)
     _norms().normalise[grid](
-        z, by, z if other is None else other, by if other_by is None else other_by, out, z.shape[1],
-        OTHER=other is not None, BY=other_by is not None, KIND=activation, WIDTH=z.shape[2], ROWS=tile,
+        z, scale_shift, z if other is None else other, scale_shift if by is None else by, out, z.shape[1],
+        OTHER=other is not None, BY=by is not None, KIND=activation, WIDTH=z.shape[2], ROWS=tile,
         num_warps=_WARPS, **FUSION,
     )  # fmt: skip
     return out
@@ -177,10 +179,12 @@ def activation_backward(grad: Tensor, below: Below, out: Tensor | None) -> Tenso
     return sums
 
 
-def norm_backward(v: Tensor, z: Tensor, by: Tensor) -> Tensor:
-    """Return ``v`` and ``z`` by a plane."""
+def norm_backward(v: Tensor, z: Tensor, coefficients: Tensor) -> Tensor:
+    """Return the gradient before a normalisation, of that after it."""
     out, (tile, grid) = torch.empty_like(v), _tiles(v)
-    _norms().norm_backward[grid](v, z, by, out, v.shape[1], WIDTH=v.shape[2], ROWS=tile, num_warps=_WARPS, **FUSION)
+    _norms().norm_backward[grid](
+        v, z, coefficients, out, v.shape[1], WIDTH=v.shape[2], ROWS=tile, num_warps=_WARPS, **FUSION
+    )
     return out
 
 
