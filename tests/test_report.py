@@ -111,3 +111,13 @@ def test_a_layer_says_why_it_has_other_units():
 def test_a_frozen_layer_keeps_its_start():
     linear = nn.Linear(3, 3).requires_grad_(False)
     assert row(linear, torch.ones(3, 3).bool(), include=["0"]).note == "frozen: keeps this start"
+
+
+def test_output_channels_whose_active_weights_are_all_zero_are_noted():
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3))
+    report = orthosparse.sparsify(model, 0.1, distribution="uniform", generator=torch.Generator().manual_seed(1))
+    for row, conv, mask in zip(report.rows, model, orthosparse.masks_of(model).values(), strict=True):
+        zero = conv.weight.flatten(1).eq(0).all(1) & mask.flatten(1).any(1)
+        assert (f"{int(zero.sum())} outputs start at zero" in row.note) == bool(zero.any())
+    assert "outputs start at zero" in report.rows[0].note
+    assert "outputs start at zero" not in report.rows[1].note

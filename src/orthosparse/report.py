@@ -201,7 +201,7 @@ def row_of(
     mask, groups = (mask.flatten(0, 1), layer.experts) if layer.stacked else (mask, layer.groups)
     out, into = (dead(mask, groups=groups, transposed=layer.transposed) for dead in (dead_outputs, dead_inputs))
     rank, stride_note = _stride(layer, weight)
-    notes = [note, _structure_note(layer, structure), layer.note, stride_note]
+    notes = [note, _structure_note(layer, structure), layer.note, stride_note, _zeros_note(layer, weight, out)]
     frozen = [] if layer.parameter().requires_grad else ["frozen: keeps this start"]
     return Row(
         layer=layer.name,
@@ -218,6 +218,14 @@ def row_of(
         note="; ".join([*filter(None, notes), *frozen]),
         rank=rank,
     )
+
+
+def _zeros_note(layer: Layer, weight: torch.Tensor, dead: torch.Tensor) -> str:
+    """Say how many outputs of a convolution have active weights, and none that is not zero."""
+    if layer.taps == 1:
+        return ""
+    zeros = dead_outputs(weight, groups=layer.groups, transposed=layer.transposed) & ~dead
+    return f"{int(zeros.sum())} outputs start at zero" if zeros.any() else ""
 
 
 def _structure_note(layer: Layer, structure: str) -> str:
