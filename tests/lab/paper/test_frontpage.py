@@ -183,6 +183,7 @@ def test_the_program_rewrites_the_pages_and_names_what_it_cannot_read(tmp_path, 
     assert "ERK Base 50.00 (1 seed)" in everything.read_text()
     assert 0 < page.read_text().count("\n") < everything.read_text().count("\n")
     assert "| 1000 layers train | **" in (tmp_path / "docs" / "evidence" / "claims.md").read_text()
+    assert all((tmp_path / "docs" / "evidence" / page).exists() for page in frontpage.STUDIES.values())
     made = sorted(path.name for path in (tmp_path / "docs" / "assets").iterdir())
     assert made == ["deep_convolutional.png", "deep_networks.png", "singular_values.png"]
     assert frontpage.main([str(tmp_path), *map(str, tmp_path.glob("*.jsonl"))]) == 1
