@@ -22,7 +22,6 @@ from orthosparse.lab.training.step import Stepper
 
 _log = logging.getLogger(__name__)
 MODELS = ("resnet32", "resnet110")
-WAYS = ("plain eager", "dense", "masked", "compiled")
 Epoch = Callable[[int], None]
 
 
@@ -177,9 +176,12 @@ def _cifar10(setting: Setting, device: torch.device) -> Dataset:
     return replace(made_up, augmentation=augmentation).to(device)
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as a short table."""
-    lines = [f"{'model':10s} {'way':12s} {'s/epoch':>8s} {'ms/step':>8s} {'x plain':>8s} {'vs dense':>9s}"]
+def table(setting: Setting, rows: list[dict[str, Any]]) -> str:
+    """Return the rows as a short table, below a line that says what was timed where."""
+    lines = [
+        f"CIFAR-10, batch {setting.batch}, {setting.precision}, {rows[0]['device'] if rows else ''}",
+        f"{'model':10s} {'way':12s} {'s/epoch':>8s} {'ms/step':>8s} {'x plain':>8s} {'vs dense':>9s}",
+    ]
     lines += [
         f"{row['model']:10s} {row['way']:12s} {row['seconds_per_epoch']:8.3f} {row['milliseconds_per_step']:8.3f} "
         f"{row['faster_than_plain']:8.2f} {100 * row['cost_against_dense']:+8.1f}%"
@@ -188,16 +190,10 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def titled(setting: Setting, rows: list[dict[str, Any]]) -> str:
-    """Return the table below a line that says what was timed where."""
-    where = rows[0]["device"] if rows else ""
-    return f"CIFAR-10, batch {setting.batch}, {setting.precision}, {where}\n{table(rows)}"
-
-
 def run(setting: Setting, out: Path | None = None) -> str:
     """Measure, write the rows to `out` as JSON lines, and return the table."""
     rows = measure(setting, say=lambda line: print(line, file=sys.stderr, flush=True))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return titled(setting, rows)
+    return table(setting, rows)

@@ -78,7 +78,7 @@ def training(
       orthosparse bench training --root data
       orthosparse bench training --models resnet32 --steps 20 --repeats 1 --device cpu --json
     """
-    from orthosparse.lab.bench.training import MODELS, Setting, measure, titled
+    from orthosparse.lab.bench.training import MODELS, Setting, measure, table
     from orthosparse.lab.data.sources import absent
 
     check_name("precision", precision)
@@ -91,7 +91,7 @@ def training(
     setting = Setting(models or MODELS, root, precision=precision, device=device, repeats=repeats, steps=steps)
     rows = measure(setting, say=partial(typer.echo, err=True))
     if not json:
-        typer.echo(titled(setting, rows))
+        typer.echo(table(setting, rows))
     _keep(rows, out, json)
 
 

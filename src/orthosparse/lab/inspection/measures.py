@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from orthosparse.randomness import derive
 
 _SMALL = 512  # smaller side of a Jacobian up to which all its singular values are computed
 _LISTED = 4  # of each sample, where they are not
-PARTS = ("singular values", "orthogonality", "live paths", "gradients")  # what is measured of a start, in this order
+_PARTS = 4  # of the work on a start, once it is made
 
 
 @dataclass(frozen=True)
@@ -75,27 +76,24 @@ def measure(
     head: Head,
     effort: Effort,
     seed: int,
-    announce: Callable[[str], None] | None = None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> Measured:
     """Return all measures of one start.
 
     Args:
-        announce: called with the name of each of PARTS before it is measured.
+        announce: called with what is measured, before it is.
     """
     model, x = _differentiable(start.model, inputs)
     layers, batch = orthosparse.find_layers(start.model), (inputs.x, inputs.labels)
-    measures: list[Callable[[], Any]] = [
-        lambda: _spectrum(model, x, head, effort, seed),
-        lambda: isometry.orthogonality_score(model, x[:2], layers=layers, gain=gain),
-        lambda: isometry.effective_density(start.model, inputs.x[:1], output=head.pick),
-        lambda: isometry.gradient_flow(start.model, head.loss, batch, layers=layers, generator=derive(seed, "flow")),
-    ]
-    found = []
-    for part, compute in zip(PARTS, measures, strict=True):
-        if announce is not None:
-            announce(part)
-        found.append(compute())
-    return Measured(start.name, start.report, *found)
+    announce(f"{start.name}: singular values")
+    spectrum = _spectrum(model, x, head, effort, seed)
+    announce(f"{start.name}: orthogonality")
+    scores = isometry.orthogonality_score(model, x[:2], layers=layers, gain=gain)
+    announce(f"{start.name}: live paths")
+    effective = isometry.effective_density(start.model, inputs.x[:1], output=head.pick)
+    announce(f"{start.name}: gradients")
+    flow = isometry.gradient_flow(start.model, head.loss, batch, layers=layers, generator=derive(seed, "flow"))
+    return Measured(start.name, start.report, spectrum, scores, effective, flow)
 
 
 def plain(measured: Measured) -> dict[str, Any]:
@@ -167,21 +165,15 @@ def inspect_model(
         progress: called as ``progress(what, done, total)`` before each part of the work and at its end.
     """
     head, effort, names = head or Head(), effort or Effort(), names_of_starts(plan)
-    total, done = len(names) * (1 + len(PARTS)), 0
+    done, total = count(), len(names) * (1 + _PARTS)
 
     def begin(what: str) -> None:
-        nonlocal done
         if progress is not None:
-            progress(what, done, total)
-        done += 1
+            progress(what, next(done), total)
 
     made, found = starts(model, plan, (inputs.x, inputs.labels), loss=head.loss, seed=seed), []
     for name in names:
         begin(f"{name}: start")
-        announce = lambda part, name=name: begin(f"{name}: {part}")  # noqa: E731
-        found.append(
-            measure(next(made), inputs, gain=plan.gain, head=head, effort=effort, seed=seed, announce=announce)
-        )
-    if progress is not None:
-        progress("done", total, total)
+        found.append(measure(next(made), inputs, gain=plan.gain, head=head, effort=effort, seed=seed, announce=begin))
+    begin("done")
     return found[::-1]

@@ -78,9 +78,8 @@ def _values(index: RowIndex, points: Sequence[_Point], metric: str, smoke: bool)
     for method in _METHODS:
         name = "modelled_seconds" if metric == "seconds" and method == "released-cost-model" else metric
         for point in points:
-            rows, _ = index.rows(_one(method, *point, smoke))
-            kept = [row["metrics"][name] for row in rows if row["metrics"].get(name) is not None]
-            found[method, *point] = kept
+            measured = index.measured(_one(method, *point, smoke), name)
+            found[method, *point] = [] if measured is None else [*measured.values]
     return found
 
 
