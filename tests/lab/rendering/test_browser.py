@@ -77,7 +77,13 @@ def pages(tmp_path_factory):
     """The three pages that the program writes, each alone in a folder."""
     folder = tmp_path_factory.mktemp("pages")
     assert main(["demo", "--quick", "--out", str(folder / "demo")]) == 0
-    assert main(["inspect", "resnet32", "--density", "0.1", "--samples", "2", "--out", str(folder / "inspect")]) == 0
+    source = folder / "a_file_with_a_long_name.py"  # in the title, as a word that is wider than a narrow page
+    source.write_text(
+        "from orthosparse.lab.models.resnet import resnet32\n\n\n"
+        "def network():\n    return resnet32(classes=10, in_shape=(3, 32, 32))\n"
+    )
+    inspect = ["inspect", f"{source}:network", "--input", "3x32x32", "--density", "0.1", "--samples", "2"]
+    assert main([*inspect, "--out", str(folder / "inspect")]) == 0
     write_report([], folder / "report" / "report.html")
     found = {name: next((folder / name).glob("*.html")) for name in ("demo", "inspect", "report")}
     for name, page in found.items():
