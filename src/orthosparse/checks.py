@@ -244,14 +244,14 @@ def check_arguments(given: Any, argument: str) -> tuple[tuple[Any, ...], dict[st
 
 
 @contextmanager
-def named_on_error(argument: str) -> Iterator[None]:
-    """Say of an argument what a model raises when it is called with a wrong one; other errors are the model's own."""
+def named_on_error(argument: str, problem: str = "the model cannot take it") -> Iterator[None]:
+    """Say of an argument what is raised where it is used; running out of memory is nothing that it can help."""
     try:
         yield
     except torch.OutOfMemoryError:  # a RuntimeError
         raise
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
-        raise ValueError(f"{argument}: the model cannot take it ({type(error).__name__}: {error})") from error
+        raise ValueError(f"{argument}: {problem} ({type(error).__name__}: {error})") from error
 
 
 def check_mapping(name: str, mapping: Any, kind: type = torch.Tensor) -> None:

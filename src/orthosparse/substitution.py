@@ -55,6 +55,12 @@ def _fill(table: dict[str, Any], held: Mapping[str, Any]) -> None:
         table[key] = tensor
 
 
+def frozen_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters as constants and copies of the buffers, to be substituted in the model."""
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    return parameters | {name: value.detach().clone() for name, value in model.named_buffers()}
+
+
 @contextmanager
 def preserve(model: nn.Module, device: torch.device | None = None) -> Iterator[None]:
     """Put back, however the block ends: every submodule's mode, attributes and buffers, and the global generators.

@@ -7,12 +7,11 @@ from os import PathLike
 from typing import Any
 
 import safetensors.torch
-import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from orthosparse.archives.contents import contents_of, state_in
-from orthosparse.checks import check_flag, check_model, check_path
+from orthosparse.checks import check_flag, check_model, check_path, named_on_error
 from orthosparse.files import write_atomically
 from orthosparse.layers import unwrapped
 from orthosparse.masking import load_sparse
@@ -69,12 +68,8 @@ def load_compact(path: str | PathLike[str], model: nn.Module, *, assign: bool = 
     path, model = check_path(path), unwrapped(check_model(model))
     check_flag(assign, "assign")
     data = path.read_bytes()
-    try:
+    with named_on_error("path", f"{path} cannot be loaded into this model"):
         load_sparse(model, state_in(*from_bytes(data), model), assign=assign)
-    except torch.OutOfMemoryError:  # a RuntimeError
-        raise
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"path: {path} cannot be loaded into this model: {error}") from error
 
 
 def to_bytes(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> bytes:

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from orthosparse.aliases import Scores
+from orthosparse.checks import named_on_error
 from orthosparse.distributions._batches import Batch, describe, outputs_on
 from orthosparse.distributions._weights import keys_of, precise
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.randomness import derive_seed, draw_seed
-from orthosparse.substitution import preserve, seed_generators, with_tensors
+from orthosparse.substitution import frozen_state, preserve, seed_generators, with_tensors
 
 Loss: TypeAlias = Callable[..., Tensor]
 Derivative: TypeAlias = Callable[[Tensor, list[Tensor]], Sequence[Tensor]]
@@ -48,12 +49,8 @@ class Objective:
             assert isinstance(inner, Tensor)
             if not inner.requires_grad:  # the loss is linear in every weight
                 return [torch.zeros_like(slope) for slope in slopes]
-            try:
+            with named_on_error("model", "expected one that can be differentiated twice"):
                 return torch.autograd.grad(inner, leaves, allow_unused=True)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError as error:
-                raise ValueError(f"model: expected one that can be differentiated twice; {error}") from error
 
         return self._sum(weights, batches, product)
 
@@ -68,11 +65,8 @@ class Objective:
         return totals
 
     def _differentiate(self, leaves: Scores, number: int, batch: Batch, derivative: Derivative) -> Sequence[Tensor]:
-        tensors = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
-        tensors |= {name: buffer.detach().clone() for name, buffer in self.model.named_buffers()}
-        tensors |= {self.keys[name]: leaf for name, leaf in leaves.items()}
-
-        with with_tensors(self.model, tensors):
+        lent = {self.keys[name]: leaf for name, leaf in leaves.items()}
+        with with_tensors(self.model, frozen_state(self.model) | lent):
             seed_generators(self.model, derive_seed(self.seed, "batch", number))
             loss = self._value(outputs_on(self.model, batch[0]), batch[1])
             if not torch.isfinite(loss):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from orthosparse.checks import check_mapping, named_on_error
 from orthosparse.layers import Layer, find_layers, unwrapped
-from orthosparse.substitution import preserve, seed_generators, substituted, without_cudnn
+from orthosparse.substitution import frozen_state, preserve, seed_generators, substituted, without_cudnn
 from orthosparse.twice import twice_differentiable
 
 Output: TypeAlias = Callable[[Any], Tensor] | str | int
@@ -89,12 +89,6 @@ def evaluated(
         if through is not None:
             result = seen.only_result(through)
         yield Evaluation(leaf, _checked(picked(result, output), len(x)), seen.widest)
-
-
-def frozen_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters as constants and copies of the buffers, to be substituted in the model."""
-    parameters = {name: value.detach() for name, value in model.named_parameters()}
-    return parameters | {name: value.detach().clone() for name, value in model.named_buffers()}
 
 
 @contextmanager

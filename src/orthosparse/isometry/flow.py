@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orthosparse.checks import check_model, check_number, named_on_error
-from orthosparse.isometry._functional import frozen_state, layers_of, untraced
+from orthosparse.isometry._functional import layers_of, untraced
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.masking import on_masked_forms
 from orthosparse.randomness import draw_seed
-from orthosparse.substitution import substituted
+from orthosparse.substitution import frozen_state, substituted
 from orthosparse.tables import html_table
 
 Loss = Callable[[Any, Any], Tensor]

@@ -11,11 +11,11 @@ from torch.nn.modules.conv import _ConvNd
 
 from orthosparse import orthogonality
 from orthosparse.checks import check_model, describe, named_on_error
-from orthosparse.isometry._functional import check_input, frozen_state, layers_of, untraced
+from orthosparse.isometry._functional import check_input, layers_of, untraced
 from orthosparse.isometry._spectrum import Spectrum, spectrum_of
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.strides import dilated
-from orthosparse.substitution import substituted
+from orthosparse.substitution import frozen_state, substituted
 from orthosparse.tables import html_table
 
 
