@@ -27,14 +27,18 @@ TABLE = Accuracies(
 def test_a_cell_has_the_fields_of_the_table_its_column_its_line_and_its_own_and_the_last_one_counts():
     cells = TABLE.cells()
     expected = Training(
-        "resnet32", "cifar10", 0.1, "snip", "eoi", lr=0.3, epochs=7,
+        "resnet32",
+        "cifar10",
+        0.1,
+        "snip",
+        "eoi",
+        lr=0.3,
+        epochs=7,
         options={"tap": "random", "center_density": "density"},
-    )  # fmt: skip
+    )
     assert cells["mine", COLUMN.key] == expected
     assert cells["erk/ai", COLUMN.key] == Training("resnet32", "cifar10", 0.1, "erk", "ai", lr=0.2, epochs=7)
-    assert cells["dense/base", COLUMN.key] == Training(
-        "resnet32", "cifar10", lr=0.2, epochs=7, dense_init="default"
-    )  # fmt: skip
+    assert cells["dense/base", COLUMN.key] == Training("resnet32", "cifar10", lr=0.2, epochs=7, dense_init="default")
     assert cells["erk/base", COLUMN.key] is None
 
 
