@@ -1,5 +1,7 @@
 """What a module with masks does in its own way: functions that are applied to it."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -89,3 +91,16 @@ def test_baked_modules_are_plain_again():
     model.apply(lambda module: nn.init.zeros_(module.weight) if isinstance(module, nn.Linear) else None)
     assert not model[0].weight.any()
     assert "apply" not in vars(type(model[0]))
+
+
+def test_every_attribute_can_be_looked_at_as_torch_and_debuggers_do():
+    model = model_of()
+    assert dict(inspect.getmembers(model[0]))["weight"].shape == (6, 6)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_traced_model_computes_the_same(generator):
+    model = model_of().eval()
+    x = torch.randn(4, 6, generator=generator)
+    traced = torch.jit.trace(model, x)
+    torch.testing.assert_close(traced(2 * x), model(2 * x), rtol=0, atol=0)

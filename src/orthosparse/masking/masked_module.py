@@ -126,7 +126,7 @@ def adapt(cls: Any, tensor: str) -> None:
     if cls.register_parameter is _register_parameter:
         return
     cls.register_parameter, cls.__getstate__, cls.apply = _register_parameter, _refuse_to_pickle, _watched_apply
-    cls._distribute_module_applied = property(_refuse_to_distribute)
+    cls._distribute_module_applied = _Undivided(cls.__name__)
     if issubclass(cls, nn.RNNBase):
         cls.__deepcopy__, cls._init_flat_weights = _copier(cls.__deepcopy__), _init_flat_weights
 
@@ -211,12 +211,17 @@ def _refuse_to_pickle(self: nn.Module) -> Any:
     )
 
 
-def _refuse_to_distribute(self: nn.Module) -> Any:
-    """Answer torch's distribute_module, which asks before it changes anything."""
-    raise RuntimeError(
-        f"{type(self).__name__} has masks and cannot be divided among processes any more: parallelize_module first, "
-        "then sparsify, or load_sparse"
-    )
+class _Undivided:
+    """Answers torch's distribute_module, which asks whether this is true before it changes anything."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __bool__(self) -> bool:
+        raise RuntimeError(
+            f"{self.name} has masks and cannot be divided among processes any more: parallelize_module first, "
+            "then sparsify, or load_sparse"
+        )
 
 
 def _copier(copy: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
