@@ -66,10 +66,10 @@ def test_warm_up_rises_evenly_and_then_the_schedule_goes_on():
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
-        ("schedule", "step", "steps, cosine, constant"),
-        ("optimizer", "adam", "sgd, adamw, lamb"),
-        ("loss", "mse", "cross_entropy, bce"),
-        ("precision", "fp16", "fp32, tf32, bf16, fp64"),
+        ("schedule", "step", "constant, cosine, steps"),
+        ("optimizer", "adam", "adamw, lamb, sgd"),
+        ("loss", "mse", "bce, cross_entropy"),
+        ("precision", "fp16", "bf16, fp32, fp64, tf32"),
         ("epochs", 0, "positive integer"),
         ("batch", 1.5, "positive integer"),
         ("epochs", True, "positive integer"),

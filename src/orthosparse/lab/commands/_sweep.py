@@ -107,6 +107,20 @@ def check_engine(engine: str, device: str, address: str | None, gpus: float | No
         raise ValueError("engine: local takes no address and no share of a GPU; take --engine ray")
 
 
+def queued_pairs() -> list[tuple[list[Any], int | None]]:
+    """Return the pairs of each entry of the queue, and how many of them train together."""
+    from orthosparse.lab.paper.queue import QUEUE
+
+    return [(pairs_of_entry(entry), entry.together) for entry in QUEUE]
+
+
+def limit_of(budget: str, kept: Any, device: str) -> Any:
+    """Return the budget of a time such as 25m."""
+    from orthosparse.lab.sweep.budget import Budget, seconds_of
+
+    return Budget(seconds_of(budget), estimates_of(kept, device))
+
+
 def conclude(summary: Any, store: Any, *, json: bool = False) -> None:
     """Say what a sweep did, each error once; fail if a pair did."""
     if json:

@@ -23,9 +23,11 @@ from orthosparse.lab.commands._sweep import (
     check_times,
     conclude,
     estimates_of,
+    limit_of,
     only_those,
     pairs_of,
     pairs_of_entry,
+    queued_pairs,
     without_data,
 )
 
@@ -188,8 +190,6 @@ def run(
     from functools import partial
 
     from orthosparse.lab.paper import ITEMS
-    from orthosparse.lab.paper.queue import QUEUE
-    from orthosparse.lab.sweep.budget import Budget, run_for, seconds_of
     from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.engines import ENGINES
     from orthosparse.lab.sweep.pairs import perform
@@ -207,7 +207,7 @@ def run(
     pairs = only_those(pairs, only) if only else pairs
     check_changes(pairs, **changes)
     kept, folder = Store(store), root.expanduser().absolute()
-    queued = [(pairs, together)] if items else [(pairs_of_entry(entry), entry.together) for entry in QUEUE]
+    queued = [(pairs, together)] if items else queued_pairs()
     names = kept.names()
     missing = [pair for each, _ in queued for pair in each if pair.name not in names]
     lost = {} if address else without_data(missing, folder)  # a cluster has its own
@@ -215,9 +215,11 @@ def run(
     work = partial(perform, root=folder, runs=kept.runs.absolute(), device=device, compiled=compiled)
     with Display() as display:
         if minutes is None:
-            limit = None if budget is None else Budget(seconds_of(budget), estimates_of(kept, device))
+            limit = None if budget is None else limit_of(budget, kept, device)
             summary = sweep(queued[0][0], kept, start, perform=work, together=together, budget=limit, display=display)
         else:
+            from orthosparse.lab.sweep.budget import run_for
+
             times = estimates_of(kept, device)
             summary = run_for(60 * minutes, queued, kept, start, perform=work, estimates=times, display=display)
     summary.failed += lost.values()
@@ -274,6 +276,7 @@ def merge(
 
     from orthosparse.lab.sweep.rows import export as write
     from orthosparse.lab.sweep.store import Store
+    from orthosparse.registry import listed
 
     kept = Store(store)
     folders = [_RESULTS] if files is None else [place for place in files if place.is_dir()]
@@ -282,9 +285,8 @@ def merge(
     merged = kept.merge(found)
     said = f"{counted(len(found), 'file')}: {counted(merged.added, 'row')} added, {merged.known} known already"
     for key, seed, parts in merged.differing:
-        more = f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
-        listed = ", ".join(parts[:_NAMED]) + more
-        typer.echo(f"kept the store's own row of {key} seed {seed}; here and there differ: {listed}", err=True)
+        named = listed(parts, _NAMED)
+        typer.echo(f"kept the store's own row of {key} seed {seed}; here and there differ: {named}", err=True)
     for problem in merged.problems:
         typer.echo(problem, err=True)
     exported = {} if export is None else write(kept.rows(), export)

@@ -6,10 +6,10 @@ from functools import cache
 from typing import Any, TypeVar
 
 from orthosparse.lab.experiments import Experiment
+from orthosparse.registry import listed
 
 Chosen = TypeVar("Chosen", bound=Experiment)
 NONE = "none"  # what a field that an experiment does not have, or not read, is
-_LISTED = 12  # values of a field that a message names
 
 
 def selected(experiments: Sequence[Chosen], filters: Sequence[str]) -> list[Chosen]:
@@ -63,13 +63,9 @@ def _remedy(experiments: Sequence[Experiment], groups: dict[str, list[str]]) -> 
         if not field:
             return f"no label fits {' or '.join(patterns)}; one is {experiments[0].label()!r}"
         there = sorted({fields_of(each).get(field, NONE) for each in experiments})
-        return f"{field} is {_listed(there)}; got {', '.join(patterns)}"
+        values = f"one of {listed(there)}" if len(there) > 1 else f"always {there[0]}"
+        return f"{field} is {values}; got {', '.join(patterns)}"
     return "each of the filters passes some experiments, all of them together none"
-
-
-def _listed(values: list[str]) -> str:
-    more = f" and {len(values) - _LISTED} more" if len(values) > _LISTED else ""
-    return f"one of {', '.join(values[:_LISTED])}{more}" if len(values) > 1 else f"always {values[0]}"
 
 
 def _text(value: Any) -> str:

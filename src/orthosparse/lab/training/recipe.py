@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from orthosparse.lab.names import check_name
+
 SCHEDULES = ("steps", "cosine", "constant")
 OPTIMIZERS = ("sgd", "adamw", "lamb")
 LOSSES = ("cross_entropy", "bce")
@@ -57,7 +59,8 @@ class Recipe:
         Raises:
             ValueError: a value outside its range, or an unknown name.
         """
-        _check_names(self)
+        for name in ("schedule", "optimizer", "loss", "precision"):
+            check_name(name, getattr(self, name))
         for name in ("epochs", "batch", "accumulate"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -75,18 +78,6 @@ class Recipe:
     def milestones(self) -> tuple[int, int]:
         """The epochs at which ``steps`` lowers the rate (counted from 0)."""
         return self.epochs // 2, int(self.epochs * 3 / 4)
-
-
-def _check_names(recipe: Recipe) -> None:
-    for name, known in (
-        ("schedule", SCHEDULES),
-        ("optimizer", OPTIMIZERS),
-        ("loss", LOSSES),
-        ("precision", PRECISIONS),
-    ):
-        value = getattr(recipe, name)
-        if value not in known:
-            raise ValueError(f"{name}: expected one of {', '.join(known)}; got {value!r}")
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:

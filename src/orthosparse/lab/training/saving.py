@@ -11,6 +11,7 @@ from orthosparse.lab.signals import Interrupt
 from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.checkpoint import load, save, tidy
 from orthosparse.lab.training.state import NonFiniteError, State
+from orthosparse.registry import listed
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -175,9 +176,7 @@ def check_same(saved: dict[str, Any], asked: dict[str, Any]) -> None:
     """
     found = list(_differences(saved, asked, ""))
     if found:
-        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        listed = ", ".join(found[:_NAMED]) + more
-        raise ValueError(f"resume: expected the settings of the checkpoint; they differ in {listed}")
+        raise ValueError(f"resume: expected the settings of the checkpoint; they differ in {listed(found, _NAMED)}")
 
 
 def _differences(there: Any, here: Any, path: str) -> Iterator[str]:
