@@ -185,13 +185,33 @@ def test_with_random_masks_alignment_changes_no_bit(kind, distribution):
 @pytest.mark.parametrize("distribution", ["snip", "grasp", "magnitude"])
 def test_the_report_says_how_much_of_a_saliency_mask_was_kept(distribution):
     tiny, found = MODELS["mlp"], []
-    for options in ({"scheme": "base"}, {"align": "mask"}, {}):
+    for options in ({"scheme": "base"}, {"align": "mask"}, {"align": "none"}):
         report = orthosparse.sparsify(
             tiny.make(), 0.4, distribution=distribution, batch=tiny.batch(), generator=seeded(), **options
         )
         found.append(sum(row.overlap for row in report.rows) / len(report.rows))
     assert found[0] > found[1] > found[2]
     assert "overlap" in str(report).splitlines()[0]
+
+
+@pytest.mark.parametrize("distribution", ["snip", "magnitude"])
+@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+def test_sparsify_keeps_the_places_that_scores_chose_by_default(kind, distribution):
+    tiny, states = MODELS[kind], []
+    for options in ({}, {"align": "mask"}, {"align": "none"}):
+        model = tiny.make()
+        scored = {"distribution": distribution, "batch": tiny.batch(), "floor": "minimal"}
+        orthosparse.sparsify(model, 0.4, generator=seeded(), **scored, **options)
+        states.append(model.state_dict())
+    default, mask, none = states
+    assert all(torch.equal(default[name], mask[name]) for name in default)
+    assert any(not torch.equal(default[name], none[name]) for name in default)
+
+
+def test_many_taps_which_cannot_be_aligned_are_not_by_default():
+    model = nn.Sequential(nn.Conv2d(4, 8, 3))
+    report = orthosparse.sparsify(model, 0.5, distribution="magnitude", tap="spread", generator=seeded())
+    assert report.rows[0].orthogonality < 1e-5
 
 
 def test_a_starved_layer_is_raised_where_its_scores_are_and_the_rich_give_their_least():

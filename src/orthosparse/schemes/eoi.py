@@ -64,7 +64,7 @@ def eoi(
             and groups, such that the weights lie on the given mask as far as they can: exactly as orthogonal, on what
             a saliency chose. "live" does so on the rows and columns that the mask uses and leaves the others empty: an
             isometry of the channels that a saliency chose, for which no count is too small (convolutions with groups
-            are aligned as with "mask"). "none" is the paper's.
+            are aligned as with "mask"). "none" is the paper's; `sparsify` chooses "mask" where weights are scored.
         core: the share of a layer's count that is its orthogonal matrix, never below what orthogonality needs; the
             others start at zero. By default all of a matrix, and of a convolution what `center_density` says.
         center_density: of the matrix in a convolution: a number, "density" for the density of the whole kernel (the
