@@ -120,7 +120,7 @@ def schemes(seeds: range) -> Table:
             for seed in seeds:
                 for scheme in ("base", "ai", "eoi"):
                     model, g = network(depth, activation, seed), torch.Generator().manual_seed(seed)
-                    options = {"iterations": 1000} if scheme == "ai" else {}
+                    options = {"ai": {"iterations": 1000}, "eoi": {"align": "none"}}.get(scheme, {})
                     report = orthosparse.sparsify(
                         model,
                         0.05,
@@ -185,7 +185,7 @@ def floor_rules(seeds: range) -> Table:
         for seed in seeds:
             for rule in ("raise", "partial", "base"):
                 g, model = torch.Generator().manual_seed(seed), network(depth, "tanh", seed)
-                how = {"scheme": "base"} if rule == "base" else {"floor": rule}
+                how = {"scheme": "base"} if rule == "base" else {"floor": rule, "align": "none"}
                 report = orthosparse.sparsify(
                     model, density, distribution="snip", batch=scored_on(seed), generator=g, **how
                 )
