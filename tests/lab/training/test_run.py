@@ -121,3 +121,9 @@ def test_a_committed_key_means_the_same_start_for_ever(key, seed, expected):
         digest.update(name.encode())
         digest.update(value.contiguous().numpy().tobytes())
     assert digest.hexdigest()[:16] == expected
+
+
+@pytest.mark.parametrize("name", ["density", "gain", "exclude", "batch"])
+def test_an_option_that_the_run_or_its_recipe_has_itself_is_refused(deep, name):
+    with pytest.raises(ValueError, match=f"options: expected those of the distribution or the scheme; got {name!r}"):
+        deep(density=0.5, options={name: 3})

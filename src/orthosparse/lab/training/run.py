@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from orthosparse.lab.names import check_model, check_name, is_function
@@ -62,6 +62,12 @@ class Run:
                 move on a dense network.
         """
         _check_names(self)
+        named = {each.name for each in (*fields(Run), *fields(Recipe))}
+        for name in self.options:
+            if name in named:
+                raise ValueError(
+                    f"options: expected those of the distribution or the scheme; got {name!r}, a field itself"
+                )
         for name in ("density", "fraction", "until"):
             part: object = getattr(self, name)
             if part is None and name == "until":
