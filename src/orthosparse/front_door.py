@@ -102,8 +102,8 @@ def sparsify(
             function is called as ``progress(what, done, total)``.
         options: go to the distribution or the scheme that takes an argument of that name
             (``compat="paper-code"``, ``depthwise="shift"``, ``center_density=0.3``). Where a distribution scores
-            weights, ``eoi`` has ``align="mask"`` unless ``align`` or ``tap="spread"`` says otherwise: its weights lie
-            on the places with the best scores. Random places are nothing to align to.
+            weights, ``eoi`` has ``align="mask"`` unless it is told otherwise: its weights lie on the places with the
+            best scores. Random places are nothing to align to.
 
     Raises:
         TypeError: an argument, or weights, of a wrong type; the model is unchanged, as below.
@@ -134,7 +134,7 @@ def sparsify(
     if filled_by.get("align") in ("mask", "live") and not (isinstance(given, ScoredMasks) or distribute.is_own):
         filled_by["align"] = "none"  # random places are nothing to align to
     elif isinstance(given, ScoredMasks) and (fill.name, fill.is_own) == ("eoi", False):
-        filled_by.setdefault("align", "none" if filled_by.get("tap") == "spread" else "mask")
+        filled_by.setdefault("align", "mask")
     floors = {name: _floor(fill, layer, filled_by) for name, layer in layers.items()}
     masks = dict(meet_floors(given, floors, floor, seed, layers, fixed=isinstance(density, Mapping)))
     asked, scored = counts_of(given), given if isinstance(given, ScoredMasks) else None

@@ -16,7 +16,6 @@ from orthosparse.givens.task import make_task
 from orthosparse.init import sparse_delta_orthogonal_, sparse_orthogonal_
 from orthosparse.init.delta import TAPS
 from orthosparse.init.sparse import check_rotations
-from orthosparse.init.spread import sparse_spread_orthogonal_
 from orthosparse.layers import Layer
 from orthosparse.masks import counts_of
 from orthosparse.randomness import derive, draw_seed
@@ -70,10 +69,7 @@ def eoi(
         center_density: of the matrix in a convolution: a number, "density" for the density of the whole kernel (the
             paper's 1000-layer network), or None for the square root of that, within what the count allows.
         tap: "center", "random" for a tap of its own for each input channel, or "mask" for the one that it uses most in
-            the mask; by default "mask" where weights are aligned, else "center". "spread" is a product of two matrices
-            with a random tap for each channel between them: pairs of channels meet at many taps, and few entries start
-            at zero. It goes without `align` and `center_density`; where it cannot be (strides that tile, groups, fused
-            parts, fewer entries than orthogonality needs) taps are random.
+            the mask; by default "mask" where weights are aligned, else "center".
         stop: this, `angle` and `start` are those of `givens.sample`.
         depthwise: convolutions with groups. "keep" leaves them at their dense initialization times the mask; "center"
             and "shift" make each group orthogonal, at the centre or at a tap for each input channel, random or (with
@@ -95,7 +91,7 @@ def eoi(
     """
     layers, seed = match_layers(model, masks, layers), draw_seed(generator)
     gain, bias_std = check_scales(layers, gain, bias_std)
-    aligned, grouped_tap = _check_taps(align, tap, depthwise, center_density)
+    aligned, grouped_tap = _check_taps(align, tap, depthwise)
     rotations: dict[str, Any] = {
         "stop": stop,
         "angle": angle,
@@ -187,10 +183,6 @@ def _fill(
     """Fill a layer and return its mask; `goal` is the mask that it is to be aligned to."""
     if layer.kind != "conv" or layer.structure != ENTRIES:
         return _linear(layer, count, goal, seed, live=live, **options)
-    if tap == "spread":
-        if _can_spread(layer, count, strided):
-            return _spread(layer, count, seed, **options)
-        tap = "random"
     options |= {"tap": tap, "center_density": count / layer.numel if center_density == "density" else center_density}
     fill = _kernel if len(layer.shapes) == layer.groups else _kernels
     return fill(layer, count, goal, seed, strided=strided, live=live, **options)
@@ -211,18 +203,6 @@ def _kernel(
             **_geometry(layer, strided),
             **options,
         )
-
-
-def _can_spread(layer: Layer, count: int, strided: str) -> bool:
-    """Return whether a convolution is one orthogonal matrix at every frequency, and has entries enough for it."""
-    return len(layer.shapes) == 1 and not _geometry(layer, strided) and count >= min(layer.shapes[0])
-
-
-def _spread(layer: Layer, count: int, seed: int, *, floor: str, **options: Any) -> torch.Tensor:
-    """Fill a convolution at many taps and return its mask."""
-    del floor  # it has entries enough
-    with full_weight(layer.parameter()) as weight:
-        return sparse_spread_orthogonal_(weight, count=count, **_draws(weight, seed, layer.name), **options)
 
 
 def _kernels(
@@ -312,16 +292,12 @@ def _shares(layer: Layer, count: int, floors: list[int], wanted: list[int] | Non
     return [unit * share for share in shares.values()]
 
 
-def _check_taps(
-    align: str, tap: str | None, depthwise: str, center_density: float | str | None
-) -> tuple[bool, str | None]:
+def _check_taps(align: str, tap: str | None, depthwise: str) -> tuple[bool, str | None]:
     """Return whether to align, and the tap of grouped convolutions."""
     aligned = lookup({"none": False, "mask": True, "live": True}, align, "align")
     grouped = lookup(_DEPTHWISE, depthwise, "depthwise")
     if tap is not None:
-        lookup({**TAPS, "spread": "at many taps"}, tap, "tap")
-    if tap == "spread" and (aligned or center_density is not None):
-        raise ValueError('tap: "spread" expects align="none" and no center_density')
+        lookup(TAPS, tap, "tap")
     if tap == "mask" and not aligned:
         raise ValueError('tap: "mask" expects align="mask"; got align="none"')
     return aligned, "mask" if aligned and depthwise == "shift" else grouped
