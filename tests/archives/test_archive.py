@@ -518,3 +518,16 @@ def test_a_header_that_safetensors_cannot_read_is_refused_under_a_right_checksum
     forged = data.replace(blank.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
     with pytest.raises(ValueError, match="expected a file that save_compact wrote"):
         from_bytes(forged)
+
+
+def test_the_file_of_an_averaged_model_loads_into_the_model_itself(generator, tmp_path):
+    model, other = (nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Linear(16, 4)) for _ in range(2))
+    orthosparse.sparsify(model, 0.3, generator=generator)
+    average = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
+    orthosparse.save_compact(average, tmp_path / "average")
+    orthosparse.load_compact(tmp_path / "average", other)
+    assert other.state_dict().keys() == model.state_dict().keys()
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in other.state_dict().items())
+    again = torch.optim.swa_utils.AveragedModel(other)
+    orthosparse.load_compact(tmp_path / "average", again)
+    assert int(again.n_averaged) == int(average.n_averaged)

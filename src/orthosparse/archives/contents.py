@@ -68,7 +68,10 @@ def state_in(tensors: Mapping[str, Tensor], description: Mapping[str, Any], mode
 
 
 def _unpacked(tensors: Mapping[str, Tensor], description: Mapping[str, Any], model: nn.Module) -> State:
-    state, shapes = State(tensors), _shapes_of(model)
+    shapes = _shapes_of(model)
+    if "n_averaged" in tensors and "n_averaged" not in shapes:
+        tensors, description = _without_average(tensors, description)
+    state = State(tensors)
     packed = {key: Packing(tuple(shape), *rest) for key, (shape, *rest) in description["packed"].items()}
     rows = {prefix: Rows(*sizes) for prefix, sizes in description["rows"].items()}
     lengths = [*(sizes.code_bytes for sizes in rows.values()), *(packing.code_bytes for packing in packed.values())]
@@ -92,6 +95,19 @@ def _unpacked(tensors: Mapping[str, Tensor], description: Mapping[str, Any], mod
     versions = dict.fromkeys(dict(model.named_modules()), 1) | description["versions"]
     state._metadata = {name: {"version": number} for name, number in versions.items()}
     return state
+
+
+def _without_average(
+    tensors: Mapping[str, Tensor], description: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return contents by the names of the model whose moving average torch's AveragedModel holds."""
+    plain = {key.removeprefix("module."): tensor for key, tensor in tensors.items() if key != "n_averaged"}
+    tables = {
+        table: {key.removeprefix("module."): value for key, value in description[table].items()}
+        for table in ("rows", "packed", "tied", "versions")
+    }
+    tables["tied"] = {key: known.removeprefix("module.") for key, known in tables["tied"].items()}
+    return plain, {**description, **tables}
 
 
 def _state_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, int]]:
