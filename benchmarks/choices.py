@@ -12,7 +12,7 @@ import json
 import platform
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -265,6 +265,31 @@ def _structured(
     return trained(model, seed, rate)
 
 
+def plain(depth: int) -> nn.Module:
+    """A convolutional network of tanh for images of 8 x 8, with zero padding and nothing that normalizes."""
+    pairs = pairwise([1, *[16] * depth])
+    parts = [part for into, out in pairs for part in (nn.Conv2d(into, out, 3, padding=1, bias=False), nn.Tanh())]
+    return nn.Sequential(nn.Sequential(*parts), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+
+
+def taps(seeds: range) -> Table:
+    """The centre and random taps in plain networks: singular values of their convolutions, and training."""
+    table = [["layers", "tap", "mean singular value", "largest", "test accuracy"]]
+    for depth, tap in product((10, 30, 100), ("center", "random")):
+        spectra, accuracies = [], []
+        for seed in seeds:
+            with fenced(seed):
+                model = plain(depth)
+            orthosparse.sparsify(model, 0.2, tap=tap, exclude=["3"], generator=torch.Generator().manual_seed(seed))
+            linear = nn.Sequential(*[part for part in model[0][2:] if isinstance(part, nn.Conv2d)])
+            spectra.append(isometry.singular_values(linear, torch.zeros(1, 16, 8, 8)))
+            accuracies.append(trained(model, seed, 0.05, epochs=10))
+        figures = mean(float(each.mean) for each in spectra), max(float(each.max) for each in spectra)
+        table.append([str(depth), tap, *(f"{figure:.2g}" for figure in figures), accuracy(accuracies)])
+        print(table[-1], flush=True)
+    return table
+
+
 TOPICS: dict[str, Callable[[range], Table]] = {
     "spectra": spectra,
     "schemes": schemes,
@@ -273,6 +298,7 @@ TOPICS: dict[str, Callable[[range], Table]] = {
     "depthwise": depthwise,
     "depthwise_trained": depthwise_trained,
     "structures": structures,
+    "taps": taps,
 }
 
 
