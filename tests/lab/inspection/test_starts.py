@@ -33,6 +33,12 @@ def test_options_of_the_asked_scheme_do_not_reach_base(network):
         listed(network, Plan(options={"taps": 1}))
 
 
+@pytest.mark.parametrize("name", ["density", "gain", "exclude"])
+def test_an_option_that_the_plan_has_itself_is_refused(name):
+    with pytest.raises(ValueError, match=f"options: expected those of the distribution or the scheme; got {name!r}"):
+        Plan(options={name: 3})
+
+
 def test_the_model_that_was_given_stays_as_it_was(network):
     target, _ = network
     before = {name: tensor.clone() for name, tensor in target.model.state_dict().items()}

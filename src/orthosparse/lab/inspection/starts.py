@@ -3,7 +3,7 @@
 import copy
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -42,6 +42,13 @@ class Plan:
     exclude: tuple[str, ...] = ()
     mode: str = "calibrated"
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.options:
+            if name in {each.name for each in fields(self)}:
+                raise ValueError(
+                    f"options: expected those of the distribution or the scheme; got {name!r}, a field itself"
+                )
 
 
 @dataclass(frozen=True, eq=False)
