@@ -133,7 +133,7 @@ def sparsify(
     given = broadcast_masks(given, group)
     if filled_by.get("align") in ("mask", "live") and not (isinstance(given, ScoredMasks) or distribute.is_own):
         filled_by["align"] = "none"  # random places are nothing to align to
-    elif isinstance(given, ScoredMasks) and (fill.name, fill.is_own) == ("eoi", False):
+    elif isinstance(given, ScoredMasks) and not fill.is_own and "align" in fill.options:
         filled_by.setdefault("align", "mask")
     floors = {name: _floor(fill, layer, filled_by) for name, layer in layers.items()}
     masks = dict(meet_floors(given, floors, floor, seed, layers, fixed=isinstance(density, Mapping)))
