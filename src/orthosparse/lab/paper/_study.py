@@ -100,20 +100,6 @@ DENSE = [
 ]
 
 
-def start_of(line: str, model: str, data: str, density: float, **changes: Any) -> Training:
-    """Return the training of a line ``distribution/scheme``."""
-    distribution, scheme = line.split("/")
-    return Training(model, data, density, distribution, scheme, **changes)
-
-
-def tiny(line: str, density: float = 0.3, **changes: Any) -> Training:
-    """Return a training of a second or less, from the same kind of start."""
-    options = dict(changes.pop("options", {}))
-    if line.endswith("/ai"):
-        options["iterations"] = 20
-    return start_of(line, density=density, **{**_TINY, "options": options, **changes})
-
-
 @dataclass(frozen=True)
 class Accuracies:
     """A table of test accuracies: a cell is the training with the fields of the table, of its column and of its line.

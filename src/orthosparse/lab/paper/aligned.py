@@ -1,14 +1,14 @@
 """EOI laid onto saliency masks: does it keep what SNIP, GraSP and SynFlow chose? A study of ours, not the paper's."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import product
 from statistics import fmean
 from typing import Any
 
-from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._rows import RowIndex
-from orthosparse.lab.paper._study import ACTIVATIONS, METHODS, MODELS, start_of, tiny, unique
-from orthosparse.lab.paper._tables import Column, Line, Measurement, Place, Rendered, table_of
+from orthosparse.lab.paper._study import ACTIVATIONS, METHODS, MODELS, Accuracies
+from orthosparse.lab.paper._tables import Column, Line, Measurement, Place, Rendered
 from orthosparse.lab.paper.ranks import ranks_of
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
@@ -17,26 +17,26 @@ TITLE = "EOI laid onto saliency masks"
 SEEDS = (1, 2, 3)
 _METHODS = {name: METHODS[name] for name in ("snip", "grasp", "synflow")}
 _ALIGNED = {"align": "mask", "tap": "mask"}
-# By line: the heading, the scheme and its options.
-_STARTS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "base": ("Base", "base", {}),
-    "ai": ("AI", "ai", {}),
-    "eoi": ("EOI", "eoi", {}),
-    "random": ("EOI, random taps", "eoi", {"tap": "random"}),
-    "aligned": ("EOI, aligned", "eoi", _ALIGNED),
-    "core.5": ("EOI, aligned, core 0.5", "eoi", {**_ALIGNED, "core": 0.5}),
-    "core.2": ("EOI, aligned, core 0.2", "eoi", {**_ALIGNED, "core": 0.2}),
-    "scaled": ("Scaled", "scaled", {}),
-    "live": ("EOI, live channels", "eoi", {**_ALIGNED, "align": "live"}),
-    "live.2": ("EOI, live channels, core 0.2", "eoi", {**_ALIGNED, "align": "live", "core": 0.2}),
+_STARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "base": ("Base", {"scheme": "base"}),
+    "ai": ("AI", {"scheme": "ai"}),
+    "eoi": ("EOI", {}),
+    "random": ("EOI, random taps", {"options": {"tap": "random"}}),
+    "aligned": ("EOI, aligned", {"options": _ALIGNED}),
+    "core.5": ("EOI, aligned, core 0.5", {"options": {**_ALIGNED, "core": 0.5}}),
+    "core.2": ("EOI, aligned, core 0.2", {"options": {**_ALIGNED, "core": 0.2}}),
+    "scaled": ("Scaled", {"scheme": "scaled"}),
+    "live": ("EOI, live channels", {"options": {**_ALIGNED, "align": "live"}}),
+    "live.2": ("EOI, live channels, core 0.2", {"options": {**_ALIGNED, "align": "live", "core": 0.2}}),
 }
-_OF_MLP = ("base", "ai", "eoi", "aligned", "core.5", "core.2", "live")
-_RANKED = _OF_MLP[:-1]  # live channels were tried later, in some cells
+_RANKED = ("base", "ai", "eoi", "aligned", "core.5", "core.2")
+_OF_MLP = (*_RANKED, "live")
 _OF_RESNETS = ("base", "eoi", "random", "aligned", "core.5")
 _ACTIVATIONS = ("linear", "relu", "tanh", "hardtanh")
 _RESNETS = (("resnet32", 0.1), ("resnet32", 0.02), ("resnet56", 0.05))
-_EPOCHS = 60  # of the residual networks: a third of the paper's, equal for all
-_SHORT: dict[str, Any] = {"epochs": _EPOCHS, "precision": "bf16"}
+# A third of the paper's epochs, equal for all.
+_SHORT: dict[str, Any] = {"data": "cifar10", "epochs": 60, "precision": "bf16"}
+_TIME = "60 epochs in bfloat16"
 # The gains of each start that are trained. Base has a squared norm of 0.06 of its rank in the last stage, 0.3 in the
 # second and 0.8 in the first, and EOI 1: a gain of 0.3, or of 3, gives either the other's scale in the last stage.
 _GAINS = {
@@ -50,7 +50,6 @@ _GAINS = {
     "live": (1.0,),
     "live.2": (1.0,),
 }
-_OF_SCALES = ("resnet56", 0.05)
 _NOTES = [
     "Not in the paper. An aligned start has the same orthogonal matrices as EOI, with rows, columns and taps in the "
     "order in which they overlap the mask most. A core is an orthogonal matrix of that share of a layer's count; the "
@@ -61,96 +60,80 @@ _NOTES = [
 ]
 
 
-def experiments(*, smoke: bool = False) -> list[Experiment]:
-    """Return the trainings of the perceptron and of the residual networks."""
-    return unique([*_of_mlp(smoke).values(), *_of_resnets(smoke).values(), *_of_scales(smoke).values()])
-
-
-def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-    """Return a table of the perceptron, by activation, one of the residual networks, and one of their scales."""
-    index = RowIndex(rows)
-    mlp = [Column(name, ACTIVATIONS[name], "MLP") for name in _ACTIVATIONS]
-    of_mlp = index.accuracies(_of_mlp(smoke))
-    tables = [
-        table_of("7-layer MLP on MNIST, density 5 %", mlp, _lines(_OF_MLP), of_mlp),
-        table_of(
-            f"CIFAR-10, {_EPOCHS} epochs in bfloat16",
-            [Column(_key(*each), f"{MODELS[each[0]]}, density {each[1]:.0%}", MODELS[each[0]]) for each in _RESNETS],
-            _lines(_OF_RESNETS),
-            index.accuracies(_of_resnets(smoke)),
-        ),
-        table_of(
-            f"ResNet56 on CIFAR-10, SNIP, density 5 %, {_EPOCHS} epochs in bfloat16: the scale of the start",
-            [Column(f"{gain:g}", f"gain {gain:g}", MODELS[_OF_SCALES[0]]) for gain in (0.3, 1, 3)],
-            _lines(tuple(_GAINS), ("snip",)),
-            index.accuracies(_of_scales(smoke)),
-        ),
-    ]
-    return Rendered(tables=tables, notes=[*_NOTES, *_mean_ranks(of_mlp, _RANKED)])
-
-
-def _mean_ranks(measured: Mapping[Place, Measurement | None], starts: tuple[str, ...]) -> list[str]:
-    """Say the mean rank of each start over the cells in which all of them have a row."""
-    ranks = []
-    for column, method in product(_ACTIVATIONS, _METHODS):
-        cells = {start: measured.get((f"{method}/{start}", column)) for start in starts}
-        means = {start: fmean(cell.values) for start, cell in cells.items() if cell is not None and cell.values}
-        if len(means) == len(starts):
-            ranks.append(ranks_of(means))
-    if not ranks:
-        return []
-    by_start = {_STARTS[start][0]: fmean(each[start] for each in ranks) for start in starts}
-    listed = "; ".join(f"{name}: {rank:.1f}" for name, rank in sorted(by_start.items(), key=lambda item: item[1]))
-    return [f"Mean rank of the starts of the MLP (1 is best) over {len(ranks)} of its cells. {listed}."]
-
-
-def _lines(starts: tuple[str, ...], methods: Iterable[str] = _METHODS) -> list[Line]:
+def _lines(starts: Iterable[str], methods: Iterable[str] = _METHODS) -> list[Line]:
     return [
         Line(
             f"{method}/{start}",
-            (_METHODS[method], _STARTS[start][0]),
+            (_METHODS[method], label),
             block=method,
-            method=f"{_METHODS[method]}|{_STARTS[start][0]}",
+            method=f"{_METHODS[method]}|{label}",
+            fields={"distribution": method, **fields},
         )
         for method in methods
-        for start in starts
+        for start, (label, fields) in ((start, _STARTS[start]) for start in starts)
     ]
 
 
-def _of_mlp(smoke: bool) -> dict[Place, Experiment]:
-    activations, methods = (("linear",), ("snip",)) if smoke else (_ACTIVATIONS, tuple(_METHODS))
-    return {
-        (f"{method}/{start}", activation): _training(
-            method, start, smoke, "mlp", "mnist", 0.05, activation=None if activation == "relu" else activation
+_RESNET_TABLE = Accuracies(
+    f"CIFAR-10, {_TIME}",
+    [
+        Column(
+            f"{model}/{density:g}",
+            f"{MODELS[model]}, density {density:.0%}",
+            MODELS[model],
+            fields={"model": model, "density": density},
         )
-        for activation, method, start in product(activations, methods, _OF_MLP)
-        if method != "synflow" or activation in ("linear", "relu")
-    }
+        for model, density in _RESNETS
+    ],
+    _lines(_OF_RESNETS),
+    _SHORT,
+)
+_SCALE_TABLE = Accuracies(
+    f"ResNet56 on CIFAR-10, SNIP, density 5 %, {_TIME}: the scale of the start",
+    [Column(f"{gain:g}", f"gain {gain:g}", MODELS["resnet56"], fields={"gain": gain}) for gain in (0.3, 1.0, 3.0)],
+    _lines(_GAINS, ["snip"]),
+    {"model": "resnet56", "density": 0.05, **_SHORT},
+    own={
+        (f"snip/{start}", f"{gain:g}"): None
+        for start, gain in product(_GAINS, (0.3, 1.0, 3.0))
+        if gain not in _GAINS[start]
+    },
+)
+_TABLE = Accuracies(
+    "7-layer MLP on MNIST, density 5 %",
+    [
+        Column(name, ACTIVATIONS[name], "MLP", fields={} if name == "relu" else {"activation": name})
+        for name in _ACTIVATIONS
+    ],
+    _lines(_OF_MLP),
+    {"model": "mlp", "data": "mnist", "density": 0.05},
+    tiny=[f"snip/{start}" for start in _OF_MLP],
+    small={"linear": {}},
+    own={(f"synflow/{start}", name): None for start, name in product(_OF_MLP, ("tanh", "hardtanh"))},
+    notes=_NOTES,
+    below=[_RESNET_TABLE, _SCALE_TABLE],
+)
+experiments = _TABLE.experiments
 
 
-def _of_resnets(smoke: bool) -> dict[Place, Experiment]:
-    return {
-        (f"{method}/{start}", _key(*network)): _training(
-            method, start, smoke, network[0], "cifar10", network[1], **_SHORT
-        )
-        for network, method, start in product(() if smoke else _RESNETS, _METHODS, _OF_RESNETS)
-    }
+def render(rows: Iterable[dict[str, Any]], *, smoke: bool = False) -> Rendered:
+    """Return a table of the perceptron, by activation, one of the residual networks, and one of their scales."""
+    rows = list(rows)
+    rendered = _TABLE.render(rows, smoke=smoke)
+    ranks = _mean_ranks(RowIndex(rows).accuracies(_TABLE.cells(smoke=smoke)))
+    return replace(rendered, notes=[*rendered.notes, *ranks])
 
 
-def _of_scales(smoke: bool) -> dict[Place, Experiment]:
-    model, density = _OF_SCALES
-    return {
-        (f"snip/{start}", f"{gain:g}"): _training("snip", start, smoke, model, "cifar10", density, gain=gain, **_SHORT)
-        for start, gains in ({} if smoke else _GAINS).items()
-        for gain in gains
-    }
-
-
-def _training(method: str, start: str, smoke: bool, model: str, data: str, density: float, **own: Any) -> Experiment:
-    _, scheme, options = _STARTS[start]
-    line, changes = f"{method}/{scheme}", {"options": options, **own} if options else own
-    return tiny(line, **changes) if smoke else start_of(line, model, data, density, **changes)
-
-
-def _key(model: str, density: float) -> str:
-    return f"{model}/{density:g}"
+def _mean_ranks(measured: Mapping[Place, Measurement | None]) -> list[str]:
+    """Say the mean rank of each start over the cells in which all of them have a row."""
+    ranks = []
+    for column, method in product(_ACTIVATIONS, _METHODS):
+        cells = {start: measured.get((f"{method}/{start}", column)) for start in _RANKED}
+        means = {start: fmean(cell.values) for start, cell in cells.items() if cell is not None and cell.values}
+        if len(means) == len(_RANKED):
+            ranks.append(ranks_of(means))
+    if not ranks:
+        return []
+    by_start = {_STARTS[start][0]: fmean(each[start] for each in ranks) for start in _RANKED}
+    listed = "; ".join(f"{name}: {rank:.1f}" for name, rank in sorted(by_start.items(), key=lambda item: item[1]))
+    return [f"Mean rank of the starts of the MLP (1 is best) over {len(ranks)} of its cells. {listed}."]
