@@ -36,7 +36,7 @@ def save_compact(model: nn.Module, path: str | PathLike[str]) -> None:
         OSError: the file cannot be written.
 
     Example:
-        >>> import orthosparse, tempfile
+        >>> import orthosparse, tempfile, torch
         >>> model, other = nn.Sequential(nn.Linear(64, 64)), nn.Sequential(nn.Linear(64, 64))
         >>> _ = orthosparse.sparsify(model, 0.1, generator=torch.Generator().manual_seed(0))
         >>> with tempfile.TemporaryDirectory() as folder:
