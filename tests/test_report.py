@@ -118,6 +118,6 @@ def test_output_channels_whose_active_weights_are_all_zero_are_noted():
     report = orthosparse.sparsify(model, 0.1, distribution="uniform", generator=torch.Generator().manual_seed(1))
     for row, conv, mask in zip(report.rows, model, orthosparse.masks_of(model).values(), strict=True):
         zero = conv.weight.flatten(1).eq(0).all(1) & mask.flatten(1).any(1)
-        assert (f"{int(zero.sum())} outputs start at zero" in row.note) == bool(zero.any())
-    assert "outputs start at zero" in report.rows[0].note
-    assert "outputs start at zero" not in report.rows[1].note
+        assert (f"outputs that start at zero: {int(zero.sum())}" in row.note) == bool(zero.any())
+    assert "outputs that start at zero" in report.rows[0].note
+    assert "outputs that start at zero" not in report.rows[1].note

@@ -225,7 +225,7 @@ def _zeros_note(layer: Layer, weight: torch.Tensor, dead: torch.Tensor) -> str:
     if layer.taps == 1:
         return ""
     zeros = dead_outputs(weight, groups=layer.groups, transposed=layer.transposed) & ~dead
-    return f"{int(zeros.sum())} outputs start at zero" if zeros.any() else ""
+    return f"outputs that start at zero: {int(zeros.sum())}" if zeros.any() else ""
 
 
 def _structure_note(layer: Layer, structure: str) -> str:

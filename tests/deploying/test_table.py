@@ -43,7 +43,7 @@ def test_printed_are_forms_times_reasons_and_totals():
     assert lines[2].split() == ["fc<1>", "8x4", "0.2500", "entries", "2.000", "ms", "0.500", "ms", "4.00x"]
     assert lines[4].split() == ["spare", "2x2", "1.0000", "dense", "not", "reached", "by", "the", "example"]
     assert "deployed: 2.00x the fastest form of the given network (eager 4.000 ms" in lines[6]
-    assert lines[7].startswith("24 of 60 weights are not zero; 3 dead units removed; 1.0 -> 0.5 MiB")
+    assert lines[7].startswith("24 of 60 weights are not zero; dead units removed: 3; 1.0 -> 0.5 MiB")
     assert lines[8] == "a note"
 
 

@@ -113,7 +113,7 @@ class DeployTable:
         before, after = (f"{self.bytes[key] / 2**20:,.1f}" for key in ("given", "deployed"))
         return [
             f"{self.chosen}: {self.ratio:.2f}x the fastest form of the given network ({times})",
-            f"{self.live:,} of {self.weights:,} weights are not zero; {units:,} dead units removed; "
+            f"{self.live:,} of {self.weights:,} weights are not zero; dead units removed: {units:,}; "
             f"{before} -> {after} MiB; outputs within {self.error:.1e}",
             *self.notes,
         ]

@@ -122,7 +122,7 @@ def _print(lead: str, table: Any, written: list[str]) -> None:
     removed = sum(table.removed.values())
     to.print(
         f"{table.chosen}: {table.ratio:.2f} times as fast as the best dense form; {table.live:,} of {table.weights:,} "
-        f"weights are not zero, {removed:,} dead units removed, outputs within {table.error:.1e}.",
+        f"weights are not zero, dead units removed: {removed:,}, outputs within {table.error:.1e}.",
         soft_wrap=True,
     )
     for line in (*table.notes, f"Written: {', '.join(written)}"):
