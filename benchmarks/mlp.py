@@ -57,10 +57,10 @@ class Turns(Callback):
         self.start = perf_counter()
 
     def on_epoch(self, state: State) -> None:
-        ended = perf_counter()
+        finished = perf_counter()
         self.other()
-        self.seconds["train"].append(ended - self.start)
-        self.seconds["bare"].append(perf_counter() - ended)
+        self.seconds["train"].append(finished - self.start)
+        self.seconds["bare"].append(perf_counter() - finished)
         print(f"epoch {state.epoch:3d}  " + "  ".join(f"{way} {s[-1]:.3f} s" for way, s in self.seconds.items()))
 
 

@@ -236,7 +236,7 @@ def test_no_page_is_wider_than_400_pixels(site, tmp_path):
     own = ["--allow-file-access-from-files", "--virtual-time-budget=120000"]
     shown = browsed((folder / "widths.html").as_uri(), tmp_path / "profile", *own)
     (folder / "widths.html").unlink()
-    (told,) = re.findall(r'data-told="([^"]*)"', shown)
-    widths = json.loads(unescape(told))
+    (reported,) = re.findall(r'data-told="([^"]*)"', shown)
+    widths = json.loads(unescape(reported))
     assert set(widths) == set(pages)
     assert {page: width for page, width in widths.items() if width > 400} == {}

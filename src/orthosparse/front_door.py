@@ -102,7 +102,7 @@ def sparsify(
             function is called as ``progress(what, done, total)``.
         options: go to the distribution or the scheme that takes an argument of that name
             (``compat="paper-code"``, ``depthwise="shift"``, ``center_density=0.3``). Where a distribution scores
-            weights, ``eoi`` has ``align="mask"`` unless it is told otherwise: its weights lie on the places with the
+            weights, ``eoi`` has ``align="mask"`` by default: its weights lie on the places with the
             best scores. Random places are nothing to align to.
 
     Raises:

@@ -155,8 +155,8 @@ def test_help_shows_examples_and_each_of_them_is_understood(words, capsys):
 
 def test_the_exit_codes_are_in_the_help(capsys):
     assert cli.main(["--help"]) == 0
-    told = re.findall(r"^ +(\d+)  \w+", capsys.readouterr().out.split("Exit codes:")[1], re.MULTILINE)
-    assert [int(code) for code in told] == [cli.DONE, cli.FAILED, cli.MISUSED, cli.INTERRUPTED]
+    reported = re.findall(r"^ +(\d+)  \w+", capsys.readouterr().out.split("Exit codes:")[1], re.MULTILINE)
+    assert [int(code) for code in reported] == [cli.DONE, cli.FAILED, cli.MISUSED, cli.INTERRUPTED]
 
 
 @pytest.mark.parametrize(

@@ -37,14 +37,14 @@ def test_the_first_signal_is_noted_and_nothing_else(number):
 @pytest.mark.parametrize("first", SIGNALS)
 @pytest.mark.parametrize("second", SIGNALS)
 def test_the_first_signal_can_raise_and_the_next_at_once_is_the_same_one(first, second):
-    before, ended = handlers(), []
+    before, finished = handlers(), []
     with pytest.raises(KeyboardInterrupt), Interrupt(raise_interrupt):
         try:
             signal.raise_signal(first)
         finally:
             signal.raise_signal(second)
-            ended.append("whole")
-    assert ended == ["whole"]
+            finished.append("whole")
+    assert finished == ["whole"]
     assert handlers() == before
 
 
@@ -57,14 +57,14 @@ def test_the_same_signal_sent_twice_is_one():
 
 @pytest.mark.parametrize("first", [None, raise_interrupt])
 def test_the_second_signal_acts_as_usual(first):
-    ended = []
+    finished = []
     with pytest.raises(KeyboardInterrupt), Interrupt(first, grace=0.0):
         try:
             signal.raise_signal(signal.SIGTERM)
         finally:
             signal.raise_signal(signal.SIGINT)
-            ended.append("whole")
-    assert ended == []
+            finished.append("whole")
+    assert finished == []
 
 
 def test_a_handler_that_a_library_put_before_ours_is_put_away():

@@ -237,8 +237,8 @@ def test_the_report_names_fused_layers_whose_parts_are_unknown():
     model = nn.ModuleDict({"attn": Attention("query_key_value", 48)})
     report = orthosparse.sparsify(model, 0.5, generator=generator())
     assert report.rows[0].note == "fused, its parts unknown: one matrix; split= says which"
-    told = nn.ModuleDict({"attn": Attention("query_key_value", 48)})
-    assert orthosparse.sparsify(told, 0.5, split={"*.query_key_value": 3}).rows[0].note == ""
+    reported = nn.ModuleDict({"attn": Attention("query_key_value", 48)})
+    assert orthosparse.sparsify(reported, 0.5, split={"*.query_key_value": 3}).rows[0].note == ""
 
 
 def test_blocks_of_alternating_rows_lie_in_one_piece_of_their_matrix():

@@ -12,7 +12,7 @@ from orthosparse.deploying.modules import EntriesConv, EntriesLinear
 from orthosparse.deploying.tracing import first_line
 from orthosparse.masking.formats import semi_structured
 from orthosparse.operators import SIZES, has_convolutions
-from orthosparse.structures import ENTRIES, TWO_OF_FOUR, tiled
+from orthosparse.structures import ENTRIES, TWO_OF_FOUR, means_of, tiled
 
 DENSE, CHANNELS_LAST = "dense", "dense channels-last"
 _MOST = 0.5  # no sparse form is faster above this density
@@ -57,7 +57,7 @@ def _blocks_of(active: torch.Tensor) -> tuple[int, torch.Tensor] | None:
     matrix, number = active.flatten(1), int(active.sum())
     for block in sorted(SIZES, reverse=True):
         if all(side % block == 0 for side in matrix.shape):
-            grid = matrix.unflatten(1, (-1, block)).any(2).unflatten(0, (-1, block)).any(1)
+            grid = means_of(matrix.float(), block) > 0
             if 0 < _FILLED * block**2 * int(grid.sum()) <= number:
                 return block, tiled(grid, block, active.shape)
     return None

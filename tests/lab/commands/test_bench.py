@@ -48,9 +48,9 @@ def test_training_is_timed_and_told(timed, tmp_path, capsys):
     assert main(given) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("CIFAR-10, batch 128, tf32, toy\n")
-    told = captured.err.splitlines()
-    assert told[0].startswith("made-up pictures are trained on, which take as long (cifar10: expected data/cifar")
-    assert told[1:] == ["resnet32 7"]
+    reported = captured.err.splitlines()
+    assert reported[0].startswith("made-up pictures are trained on, which take as long (cifar10: expected data/cifar")
+    assert reported[1:] == ["resnet32 7"]
     assert [json.loads(line) for line in file.read_text().splitlines()] == timed
     assert main([*given, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == timed

@@ -65,8 +65,8 @@ def test_paper_run_keeps_its_rows_and_goes_on_with_the_same_command(tmp_path, mo
     assert len(before) < 3
     monkeypatch.chdir(tmp_path)
     assert cli.main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["had"], told["run"], told["failed"]) == (len(before), 3 - len(before), [])
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["had"], reported["run"], reported["failed"]) == (len(before), 3 - len(before), [])
 
 
 @pytest.mark.parametrize("together", [[], ["--together", "3"]])
@@ -79,8 +79,8 @@ def test_paper_run_stops_cleanly_after_its_minutes_and_the_same_command_gets_fur
     steps = [0]
     for _ in range(20):  # a busy machine may need several calls to get to the first step
         assert cli.main(given) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert (told["run"], told["failed"], len(told["postponed"])) == (0, [], 3)
+        reported = json.loads(capsys.readouterr().out)
+        assert (reported["run"], reported["failed"], len(reported["postponed"])) == (0, [], 3)
         saved = (tmp_path / "rows-runs").glob("*/checkpoint-*.json")
         steps.append(max((int(path.stem.split("-")[1]) for path in saved), default=0))
         if len(set(steps)) > 2:

@@ -134,13 +134,13 @@ def test_a_disk_that_is_full_ends_the_training_with_the_name_of_the_file(tmp_pat
     out = tmp_path / "run"
     words = [sys.executable, "-m", "orthosparse.lab.cli", "train", *SMALL.split(), "--out", str(out), "--quiet"]
     limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**14, 2**14))  # noqa: E731
-    ended = subprocess.run(
+    finished = subprocess.run(
         [*words, "--device", "cpu", "--log", "csv"], preexec_fn=limited, capture_output=True, text=True, check=False
     )
-    assert ended.returncode == 1, ended.stderr
-    assert ended.stderr.startswith(f"error: {out}/checkpoint-")
-    assert "File too large" in ended.stderr
-    assert ended.stderr.count("\n") == 1
+    assert finished.returncode == 1, finished.stderr
+    assert finished.stderr.startswith(f"error: {out}/checkpoint-")
+    assert "File too large" in finished.stderr
+    assert finished.stderr.count("\n") == 1
     assert [path.name for path in out.iterdir()] == ["metrics.csv"]
 
 

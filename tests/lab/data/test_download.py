@@ -21,12 +21,12 @@ def served(server):
 
 
 def test_a_file_comes_whole_and_its_progress_is_told(served, tmp_path):
-    told = []
+    reported = []
     path = tmp_path / "new/set.bin"
-    download(served.url("set.bin"), path, known_hash=SHA256, report=lambda done, total: told.append((done, total)))
+    download(served.url("set.bin"), path, known_hash=SHA256, report=lambda done, total: reported.append((done, total)))
     assert path.read_bytes() == DATA
-    assert told[-1] == (len(DATA), len(DATA))
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert reported[-1] == (len(DATA), len(DATA))
+    assert [done for done, _ in reported] == sorted({done for done, _ in reported})
     assert [entry.name for entry in path.parent.iterdir()] == ["set.bin"]
 
 

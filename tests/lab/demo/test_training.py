@@ -10,12 +10,12 @@ def trained(starts, small, digits, seed=1, announce=None, **changes):
 
 
 def test_training_lowers_the_loss_of_what_can_be_trained_and_tells_every_epoch(starts, small, digits):
-    told = []
-    history = trained(starts, small, digits, epochs=2, announce=lambda *args: told.append(args))
+    reported = []
+    history = trained(starts, small, digits, epochs=2, announce=lambda *args: reported.append(args))
     losses = dict(zip(starts, history.losses[-1], strict=True))
     assert losses["dense"] < history.losses[0][0]
     assert losses["dense"] < losses["base"]
-    assert told == [(epoch, history.losses[epoch], history.accuracies[epoch]) for epoch in range(2)]
+    assert reported == [(epoch, history.losses[epoch], history.accuracies[epoch]) for epoch in range(2)]
 
 
 def test_the_order_of_the_samples_follows_from_the_seed_and_the_networks_stay_as_they_are(starts, small, digits):

@@ -18,8 +18,8 @@ def without_times(metrics):
 
 
 def test_a_training_is_that_of_the_lab_with_the_curves_of_its_epochs():
-    told = []
-    metrics = digits().run(3, device="cpu", progress=lambda *state: told.append(state))
+    reported = []
+    metrics = digits().run(3, device="cpu", progress=lambda *state: reported.append(state))
     row = train(digits(), seed=3, device="cpu")
     assert metrics["test_accuracy"] == row["test_accuracy"]
     assert metrics["density"] == pytest.approx(0.5, abs=1e-3)
@@ -27,8 +27,8 @@ def test_a_training_is_that_of_the_lab_with_the_curves_of_its_epochs():
     assert metrics["epochs"] == 2
     assert metrics["curves"]["loss"] == row["curves"]["loss"]
     assert set(metrics["curves"]) >= {"lr", "accuracy", "validation_accuracy", "gradient_norm", "seconds"}
-    assert told[0][1] == "epoch 1 of 2"
-    assert all(0 < fraction <= 1 for fraction, _ in told)
+    assert reported[0][1] == "epoch 1 of 2"
+    assert all(0 < fraction <= 1 for fraction, _ in reported)
 
 
 def test_fields_replace_the_recipe_and_the_rest_of_it_stays():
@@ -80,9 +80,9 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint_to_the_same_end(tmp
 
 def test_a_training_that_had_ended_before_its_row_was_kept_is_not_repeated(tmp_path):
     first = digits().run(1, out=tmp_path, device="cpu")
-    told = []
-    again = digits().run(1, out=tmp_path, device="cpu", progress=lambda *state: told.append(state))
-    assert told == []
+    reported = []
+    again = digits().run(1, out=tmp_path, device="cpu", progress=lambda *state: reported.append(state))
+    assert reported == []
     assert without_times(again) == without_times(first)
 
 

@@ -72,11 +72,11 @@ def test_the_effective_density_counts_the_layers_that_the_density_counts(network
 
 def test_a_seed_decides_what_is_found_and_every_part_is_counted(network, found):
     target, inputs = network
-    told = []
-    tell = lambda *progress: told.append(progress)  # noqa: E731
+    reported = []
+    tell = lambda *progress: reported.append(progress)  # noqa: E731
     same = inspect_model(target.model, Plan(density=0.05, gain=1.02), inputs, seed=1, progress=tell)
-    assert [(done, total) for _, done, total in told] == [(done, 15) for done in range(16)]
-    assert [what for what, _, _ in told[::5]] == ["eoi: start", "base: start", "dense: start", "done"]
+    assert [(done, total) for _, done, total in reported] == [(done, 15) for done in range(16)]
+    assert [what for what, _, _ in reported[::5]] == ["eoi: start", "base: start", "dense: start", "done"]
     assert [plain(each) for each in same] == [plain(each) for each in found]
     other = inspect_model(target.model, Plan(density=0.05), inputs, seed=2, effort=Effort(samples=1))
     assert plain(other[-1])["layers"] != plain(found[-1])["layers"]
@@ -84,10 +84,10 @@ def test_a_seed_decides_what_is_found_and_every_part_is_counted(network, found):
 
 def test_a_start_that_cannot_be_made_is_refused_before_anything_is_measured(network):
     target, inputs = network
-    told = []
+    reported = []
     with pytest.raises(ValueError, match="density: expected at least"):
-        inspect_model(target.model, Plan(density=0.0), inputs, progress=lambda *progress: told.append(progress))
-    assert [what for what, _, _ in told] == ["eoi: start"]
+        inspect_model(target.model, Plan(density=0.0), inputs, progress=lambda *progress: reported.append(progress))
+    assert [what for what, _, _ in reported] == ["eoi: start"]
 
 
 def test_data_driven_distributions_see_the_inputs(network):

@@ -163,38 +163,38 @@ def test_the_page_loads_filters_and_draws_runs_without_errors(rows, tmp_path):
     const box = (id) => document.querySelector("#" + id + " .table");
     const seen = (element) => element.offsetParent !== null;
     const choose = (id, value) => { $(id).value = value; $(id).dispatchEvent(new Event("change")); };
-    const told = {};
-    told.before = [...box("contemporary").querySelectorAll("tbody tr")].filter(seen).length;
+    const reported = {};
+    reported.before = [...box("contemporary").querySelectorAll("tbody tr")].filter(seen).length;
     choose("method", "GraSP");
-    told.lines = [...box("contemporary").querySelectorAll("tbody tr")].filter(seen).length;
+    reported.lines = [...box("contemporary").querySelectorAll("tbody tr")].filter(seen).length;
     choose("model", "ResNet32");
     const heads = [...box("contemporary").querySelectorAll("thead tr:first-child th")];
-    told.columns = heads.filter(seen).map((th) => th.textContent);
-    told.deep = seen(box("deep_networks"));
-    told.spectra = seen(box("singular_values"));
+    reported.columns = heads.filter(seen).map((th) => th.textContent);
+    reported.deep = seen(box("deep_networks"));
+    reported.spectra = seen(box("singular_values"));
     choose("model", ""); choose("method", "EOI");
     const starts = [...box("contemporary").querySelectorAll("tbody tr")].filter(seen);
-    told.starts = starts.map((tr) => tr.cells[1].textContent);
+    reported.starts = starts.map((tr) => tr.cells[1].textContent);
     choose("method", "");
-    told.after = [...box("contemporary").querySelectorAll("tbody tr")].filter(seen).length;
-    told.runs = $("run").options.length;
-    told.charts = document.querySelectorAll("#shown figure").length;
+    reported.after = [...box("contemporary").querySelectorAll("tbody tr")].filter(seen).length;
+    reported.runs = $("run").options.length;
+    reported.charts = document.querySelectorAll("#shown figure").length;
     $("search").value = "base"; $("search").dispatchEvent(new Event("input"));
-    told.found = $("run").options.length;
-    document.body.dataset.told = JSON.stringify(told);
+    reported.found = $("run").options.length;
+    document.body.dataset.reported = JSON.stringify(reported);
     </script></body>"""
     page = tmp_path / "page.html"
     page.write_text(report_of(rows).replace("</body>", probe), encoding="utf-8")
     done = browse(page, "--dump-dom", tmp_path=tmp_path)
     (attributes,) = [attributes for tag, attributes in Tags(done.stdout).found if tag == "body"]
-    told = json.loads(attributes["data-told"])
-    assert told["before"] == told["after"] == 17
-    assert told["lines"] == 3
-    assert told["columns"] == ["method", "init", "ResNet32 (CIFAR-10)"]
-    assert told["deep"] is False
-    assert told["spectra"] is False
-    assert told["starts"] == ["EOI"] * 5
-    assert (told["runs"], told["charts"], told["found"]) == (3, 2, 1)
+    reported = json.loads(attributes["data-reported"])
+    assert reported["before"] == reported["after"] == 17
+    assert reported["lines"] == 3
+    assert reported["columns"] == ["method", "init", "ResNet32 (CIFAR-10)"]
+    assert reported["deep"] is False
+    assert reported["spectra"] is False
+    assert reported["starts"] == ["EOI"] * 5
+    assert (reported["runs"], reported["charts"], reported["found"]) == (3, 2, 1)
     assert "CONSOLE" not in done.stderr, done.stderr
 
 

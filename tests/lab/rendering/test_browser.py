@@ -65,10 +65,11 @@ document.querySelectorAll("details").forEach((each) => (each.open = true));
 const boxes = [...document.querySelectorAll(".table, figure, nav, main")];
 const wide = boxes.filter((each) => each.scrollWidth > each.clientWidth + 1);
 const [scroll, names] = [document.documentElement.scrollWidth, wide.map((each) => each.textContent.slice(0, 60))];
-document.body.dataset.told = JSON.stringify({ width: innerWidth, scroll, wide: names });
+document.body.dataset.reported = JSON.stringify({ width: innerWidth, scroll, wide: names });
 </script></body>"""
 FRAME = """<body style="margin:0"><iframe src="page.html" style="width:{width}px;border:0"></iframe><script>
-onload = () => (document.body.dataset.told = document.querySelector("iframe").contentDocument.body.dataset.told);
+const frame = document.querySelector("iframe");
+onload = () => (document.body.dataset.reported = frame.contentDocument.body.dataset.reported);
 </script></body>"""
 
 
@@ -100,8 +101,8 @@ def test_nothing_is_wider_than_its_page(pages, tmp_path, name, width):
     own = ["--allow-file-access-from-files", f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=4000"]
     command = [CHROMIUM, *FLAGS, "--window-size=1400,1000", *own, "--dump-dom", frame.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    (told,) = re.findall(r'data-told="([^"]*)"', done.stdout)
-    found = json.loads(unescape(told))
+    (reported,) = re.findall(r'data-reported="([^"]*)"', done.stdout)
+    found = json.loads(unescape(reported))
     assert found["width"] == width
     assert found["scroll"] <= width
     assert found["wide"] == []
@@ -114,7 +115,7 @@ const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
 at(x + 5, y - 5);
 const near = [tip.hidden, tip.textContent, point.classList.contains("near")];
 at(x + 300, y + 300);
-document.body.dataset.told = JSON.stringify({ near, far: tip.hidden });
+document.body.dataset.reported = JSON.stringify({ near, far: tip.hidden });
 </script></body>"""
 
 
@@ -126,8 +127,8 @@ def test_the_nearest_point_says_series_axes_and_values_beside_the_pointer(tmp_pa
     own = [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,900", "--virtual-time-budget=4000"]
     command = [CHROMIUM, *FLAGS, *own, "--dump-dom", page.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    (told,) = re.findall(r'data-told="([^"]*)"', done.stdout)
-    found = json.loads(unescape(told))
+    (reported,) = re.findall(r'data-reported="([^"]*)"', done.stdout)
+    found = json.loads(unescape(reported))
     assert found["near"] == [False, "EOI & co: epoch 2, training loss 2.5", True]
     assert found["far"] is True
     assert "CONSOLE" not in done.stderr, done.stderr

@@ -38,9 +38,9 @@ def test_in_a_log_what_runs_long_says_how_far_it_is(store, toys, monkeypatch):
     text = io.StringIO()
     with Display(Console(file=text, width=200)) as display:
         sweep([toys.pair("a", seconds=1.2)], store, display=display)
-    *running, ended = text.getvalue().splitlines()
+    *running, finished = text.getvalue().splitlines()
     assert any("seed 1: 25 %, step 1" in line for line in running)
-    assert ended.endswith(" s")
+    assert finished.endswith(" s")
 
 
 def test_on_a_terminal_every_running_pair_has_a_line(store, toys):
@@ -52,16 +52,16 @@ def test_on_a_terminal_every_running_pair_has_a_line(store, toys):
 
 
 def test_a_log_gets_a_line_a_minute_and_the_first_after_one(monkeypatch):
-    now, told = [0.0], []
+    now, reported = [0.0], []
     monkeypatch.setattr(throttle, "monotonic", lambda: now[0])
-    tell = throttle.Throttle(told.append)
+    tell = throttle.Throttle(reported.append)
     for second in range(0, 200, 7):
         now[0] = float(second)
         tell("network", second / 200, f"step {second}")
-    assert told == ["network: 32 %, step 63", "network: 63 %, step 126", "network: 94 %, step 189"]
+    assert reported == ["network: 32 %, step 63", "network: 63 %, step 126", "network: 94 %, step 189"]
 
 
 def test_nothing_is_added_where_there_are_no_words():
-    told = []
-    throttle.Throttle(told.append, seconds=0)("network", 1.0, "")
-    assert told == ["network: 100 %"]
+    reported = []
+    throttle.Throttle(reported.append, seconds=0)("network", 1.0, "")
+    assert reported == ["network: 100 %"]

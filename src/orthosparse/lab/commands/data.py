@@ -49,7 +49,7 @@ def data(
         found = []
         for name in dict.fromkeys(names):
             found.append(_bring(name, root.expanduser(), announce))
-            typer.echo(found[-1].pop("told"), err=json or not found[-1]["complete"])
+            typer.echo(found[-1].pop("message"), err=json or not found[-1]["complete"])
     if json:
         print_json(found)
     if not all(each["complete"] for each in found):
@@ -57,16 +57,16 @@ def data(
 
 
 def _bring(name: str, root: Path, announce: Callable[[str], Callable[[int, int | None], None]]) -> dict[str, Any]:
-    """Fetch or verify one set, and return what came of it, ``told`` in words."""
+    """Fetch or verify one set, and return what came of it, its ``message`` in words."""
     from orthosparse.lab.data.fetching import fetch
     from orthosparse.lab.data.sources import SOURCES
 
     known = {"name": name, "root": str(root), "complete": True, "fetched": False, "error": None}
     if name not in SOURCES:
-        return known | {"told": f"{name}: comes with scikit-learn, nothing to fetch"}
+        return known | {"message": f"{name}: comes with scikit-learn, nothing to fetch"}
     try:
         fetched = fetch(SOURCES[name], root, announce)
     except (OSError, ValueError) as error:
-        return known | {"complete": False, "error": str(error), "told": f"error: {name}: {error}"}
+        return known | {"complete": False, "error": str(error), "message": f"error: {name}: {error}"}
     state = "fetched, verified" if fetched else "already there, verified"
-    return known | {"fetched": fetched, "told": f"{name}: {state} in {root}"}
+    return known | {"fetched": fetched, "message": f"{name}: {state} in {root}"}

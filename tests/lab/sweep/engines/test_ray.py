@@ -27,11 +27,11 @@ def test_a_local_cluster_loses_a_worker_and_every_pair_still_has_one_row(toys, t
         os.kill(victims[0][2], signal.SIGKILL)
 
     def engine(perform, report):
-        def told(task, *state):
+        def reported(task, *state):
             states.append((*task.pairs, *state))
             report(task, *state)
 
-        return ENGINES["ray"](perform, report=told, jobs=2)
+        return ENGINES["ray"](perform, report=reported, jobs=2)
 
     killer = threading.Thread(target=kill_one, daemon=True)
     killer.start()
@@ -44,9 +44,9 @@ def test_a_local_cluster_loses_a_worker_and_every_pair_still_has_one_row(toys, t
     assert [outcome.error for outcome in summary.failed] == ["ValueError: no luck"]
     starts = Counter(name for name, _, _ in toys.starts())
     assert starts == Counter("abcdef") + Counter(victims[0][0]), "only the pair of the killed worker runs twice"
-    told = {pair.experiment.name for pair, _, _ in states}  # of those that were under way when the driver looked
-    assert told, "no task told its progress"
-    assert told <= set("abcde")
+    reported = {pair.experiment.name for pair, _, _ in states}  # of those that were under way when the driver looked
+    assert reported, "no task told its progress"
+    assert reported <= set("abcde")
 
     run(pairs, by_hand, partial(ENGINES["local"]), perform=sweep_toys.perform)
     assert by_hand.rows() == store.rows()

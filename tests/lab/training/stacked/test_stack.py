@@ -107,8 +107,8 @@ def test_a_residual_network_that_diverges_is_reported_as_alone_and_leaves_the_bi
     for gain in (1.0, 1e15):  # of the middle one
         middle = residual(gain=gain, **shared)
         others = [(residual(density=0.3, **shared), 1), (residual(**shared), 3)]
-        ended = train_many([others[0], (middle, 2), others[1]], device="cpu")
-        found.append((ended, kept.weights()))
+        rows = train_many([others[0], (middle, 2), others[1]], device="cpu")
+        found.append((rows, kept.weights()))
     (harmless, expected), (planted, weights) = found
     for place in (0, 2):
         assert all(torch.equal(weights[place][name], value) for name, value in expected[place].items())
@@ -126,17 +126,17 @@ def test_a_member_that_diverges_later_keeps_the_epochs_it_finished(deep):
     overshooting = {"lr": 1.0, "weight_decay": 20.0, "schedule": "constant"}
     members = [(deep(epochs=3, precision="tf32", density=0.9, **overshooting), 1)]
     alone = train(members[0][0], seed=1, device="cpu")
-    (ended,) = train_many(members, device="cpu")
-    assert ended["warnings"] == alone["warnings"]
-    assert len(ended["curves"]["loss"]) == ended["epochs"] == alone["diverged_epoch"] - 1 >= 1
+    (row,) = train_many(members, device="cpu")
+    assert row["warnings"] == alone["warnings"]
+    assert len(row["curves"]["loss"]) == row["epochs"] == alone["diverged_epoch"] - 1 >= 1
 
 
 def test_a_start_that_cannot_be_made_costs_no_other_and_is_reported_at_once(deep, caplog):
     members = [(deep(density=0.0001), 1), (deep(density=0.3), 2)]
-    told = []
-    failed, other = train_many(members, device="cpu", progress=lambda *_: told.append(len(caplog.records)))
+    reported = []
+    failed, other = train_many(members, device="cpu", progress=lambda *_: reported.append(len(caplog.records)))
     assert "seed 1, has no start and will not be trained: ValueError: density" in caplog.messages[0]
-    assert told[1] == len(caplog.messages) == 1
+    assert reported[1] == len(caplog.messages) == 1
     assert "density: expected at least" in str(failed)
     alone = train(members[1][0], seed=2, device="cpu")
     assert other["test_loss"] == pytest.approx(alone["test_loss"], rel=1e-10)
@@ -266,17 +266,17 @@ def test_other_members_are_answered_shortly(deep, tmp_path, finished):
 
 
 def test_the_curve_of_the_test_accuracy_ends_where_the_row_does(deep):
-    (ended,) = train_many([(deep(), 1)], device="cpu")
-    curve = ended["curves"]["test_accuracy"]
+    (row,) = train_many([(deep(), 1)], device="cpu")
+    curve = row["curves"]["test_accuracy"]
     assert len(curve) == 2
-    assert curve[-1] == ended["test_accuracy"]
+    assert curve[-1] == row["test_accuracy"]
 
 
 def test_progress_tells_starts_and_epochs(deep):
-    told = []
-    train_many([(deep(), 1), (deep(), 2)], device="cpu", progress=lambda *state: told.append(state))
-    assert told[:2] == [(0.0, "start 1 of 2"), (0.0, "start 2 of 2")]
-    assert told[2][1] == "epoch 1 of 2, 2 together"
+    reported = []
+    train_many([(deep(), 1), (deep(), 2)], device="cpu", progress=lambda *state: reported.append(state))
+    assert reported[:2] == [(0.0, "start 1 of 2"), (0.0, "start 2 of 2")]
+    assert reported[2][1] == "epoch 1 of 2, 2 together"
 
 
 @pytest.mark.gpu
