@@ -8,7 +8,7 @@ from torch import nn
 
 import orthosparse
 from orthosparse import find_layers
-from orthosparse.layers.fused import Parts, fused_parts
+from orthosparse.layers.fused import fused_parts
 
 HIDDEN, HEADS = 64, 8
 TINY = {"num_hidden_layers": 2, "hidden_size": HIDDEN, "num_attention_heads": HEADS, "vocab_size": 50}
@@ -211,25 +211,25 @@ class Attention(nn.Module):
 @pytest.mark.parametrize(
     ("name", "out", "attributes", "expected"),
     [
-        ("qkv_proj", 32, {"num_heads": 4, "num_kv_heads": 2}, Parts((16, 8, 8))),
-        ("qkv_proj", 32, {"config": SimpleNamespace(num_attention_heads=4, num_key_value_heads=2)}, Parts((16, 8, 8))),
-        ("qkv", 96, {"num_heads": 4}, Parts((32, 32, 32))),  # wider than its input
-        ("qkv", 32, {"num_heads": 4}, Parts((16, 16))),  # without queries, as GCViT's
-        ("qkv", 64, {"num_heads": 4, "key_dim": 4, "val_dim": 8}, Parts((16, 16, 32), 4)),  # TinyViT
-        ("in_proj_qkv", 40, {"key_dim": 8, "value_dim": 24}, Parts((8, 8, 24))),
-        ("qkv", 48, {"num_heads": 4, "head_first": True}, Parts((16, 16, 16), 4)),  # MaxViT
-        ("gate_up_proj", 40, {}, Parts((20, 20))),
+        ("qkv_proj", 32, {"num_heads": 4, "num_kv_heads": 2}, ((16, 8, 8), 1)),
+        ("qkv_proj", 32, {"config": SimpleNamespace(num_attention_heads=4, num_key_value_heads=2)}, ((16, 8, 8), 1)),
+        ("qkv", 96, {"num_heads": 4}, ((32, 32, 32), 1)),  # wider than its input
+        ("qkv", 32, {"num_heads": 4}, ((16, 16), 1)),  # without queries, as GCViT's
+        ("qkv", 64, {"num_heads": 4, "key_dim": 4, "val_dim": 8}, ((16, 16, 32), 4)),  # TinyViT
+        ("in_proj_qkv", 40, {"key_dim": 8, "value_dim": 24}, ((8, 8, 24), 1)),
+        ("qkv", 48, {"num_heads": 4, "head_first": True}, ((16, 16, 16), 4)),  # MaxViT
+        ("gate_up_proj", 40, {}, ((20, 20), 1)),
         ("query_key_value", 48, {"num_heads": 4}, None),  # of a class that nobody knows: may alternate or not
         ("qkv_proj", 40, {}, None),
         ("qkv_proj", 40, {"num_heads": 4, "num_kv_heads": 2, "head_dim": 8}, None),  # that would be 64
-        ("fc1", 48, {"num_heads": 4}, Parts((48,))),
+        ("fc1", 48, {"num_heads": 4}, ((48,), 1)),
     ],
 )
 def test_parts_are_read_off_the_module_around_them_or_unknown(name, out, attributes, expected):
     parent = Attention(name, out, **attributes)
     assert fused_parts(name, parent, out, 16) == expected
     layer = find_layers(nn.ModuleDict({"attn": parent}))[f"attn.{name}"]
-    assert (layer.parts, layer.repeats) == (expected or Parts((out,)))
+    assert (layer.parts, layer.repeats) == (expected or ((out,), 1))
     assert bool(layer.note) == (expected is None)
 
 

@@ -9,7 +9,7 @@ from torch.nn.parameter import is_lazy
 
 from orthosparse.aliases import StructureName
 from orthosparse.checks import check_model
-from orthosparse.layers.fused import Split, Splits
+from orthosparse.layers.fused import FUSED, Split, check_split, with_parts
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
 from orthosparse.layers.tensors import holds_unknown_experts, is_known, is_pruned, tensors_of
 from orthosparse.parametrized import has_one_leaf, leaf, plain_modules, tensor_names
@@ -63,7 +63,8 @@ def find_layers(
     model = unwrapped(check_model(model))
     wanted = None if include is None else Selection(model, include, "include")
     unwanted = Selection(model, exclude, "exclude")
-    splits = Splits(model, {} if split is None else split)
+    if split is not None:
+        check_split(model, split)
     owners = _owners(model)
     layers: dict[int, Layer] = {}
     for layer in _candidates(model, everything=wanted is not None):
@@ -77,7 +78,9 @@ def find_layers(
             continue
         if id(parameter) not in layers:
             tied = [(m, t) for m, t in owners[id(parameter)] if (m, t) != (layer.module, layer.tensor)]
-            layer = replace(layer, **splits.facts_of(layer), tied=tuple(tied))
+            layer = replace(layer, tied=tuple(tied))
+            if split or layer.module_name.rpartition(".")[2] in FUSED:
+                layer = with_parts(layer, model, split or {})
             layers[id(parameter)] = replace(layer, structure=_fitting(structure, layer))
     unfit = [layer.name for layer in layers.values() if layer.structure != TWO_OF_FOUR]
     if structure == TWO_OF_FOUR and unfit:

@@ -1,7 +1,8 @@
 """Layers that hold several matrices: which of their outputs are which, as the user says or as names tell."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -14,6 +15,8 @@ Split = Mapping[str, int | Sequence[int] | Mapping[str, Any]]
 # Last names of a Linear that holds query, key and value (or two matrices), in timm's and Hugging Face's models.
 _QKV = {"qkv", "to_qkv", "Wqkv", "qkv_proj", "qkv_linear", "in_proj_qkv", "in_proj_qkvz", "c_attn", "query_key_value"}
 _PAIRS = {"kv", "to_kv", "gate_up_proj", "w12"}
+_DOWN, _UP = "kv_a_proj_with_mqa", "kv_b_proj"  # of DeepSeek's latent space of keys and values
+FUSED = {*_QKV, *_PAIRS, _DOWN, _UP}
 
 # Classes of transformers whose attention reads its heads one after the other, each as query, key and value.
 _BY_HEAD = {
@@ -26,52 +29,48 @@ _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads")
 _KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "kv_heads", "n_kv_heads", "n_kv_head")
 
 
-class Parts(NamedTuple):
-    """Output sizes of the fused matrices, and how often their rows alternate along the outputs: 1, one after the other.
+# Output sizes of the fused matrices, and how often their rows alternate along the outputs (1: one after the other):
+# ((4, 4, 4), 2) are the rows of q, k and v of the first head, then those of the second, two each.
+Parts = tuple[tuple[int, ...], int]
 
-    Example:
-        >>> Parts((4, 4, 4), 2)  # the rows of q, k and v of the first head, then those of the second, two each
-        Parts(sizes=(4, 4, 4), repeats=2)
+
+def check_split(model: nn.Module, split: Split) -> None:
+    """Raise unless every name or glob of a split matches something in the model.
+
+    Raises:
+        TypeError: not a mapping from strings.
+        ValueError: one that matches nothing.
     """
-
-    sizes: tuple[int, ...]
-    repeats: int = 1
-
-
-class Splits:
-    """The user's `split`, then what names tell of fused matrices."""
-
-    def __init__(self, model: nn.Module, split: Split) -> None:
-        if not isinstance(split, Mapping) or not all(isinstance(name, str) for name in split):
-            raise TypeError(f"split: expected a mapping from names to numbers or sizes of parts; got {split!r}")
-        tensors = [name for name, _ in model.named_parameters(remove_duplicate=False)]
-        names = [*tensors, *(name for name, _ in model.named_modules())]
-        for pattern in split:
-            if not any(matches_pattern(pattern, name) for name in names):
-                raise ValueError(f"split: expected names of modules; {pattern!r} matches none of this model")
-        self.split, self.modules = split, dict(model.named_modules())
-
-    def facts_of(self, layer: Layer) -> dict[str, Any]:
-        """Return the parts of a layer and how often they alternate, with a note where that is not known."""
-        for pattern, pieces in self.split.items():
-            if matches_pattern(pattern, layer.module_name) or matches_pattern(
-                pattern, f"{layer.module_name}.{layer.tensor}".lstrip(".")
-            ):
-                return _split(layer, pieces)
-        facts: dict[str, Any] = {"parts": layer.parts, "repeats": layer.repeats}
-        if layer.kind != "linear" or layer.stacked or len(layer.parts) > 1:
-            return facts
-        parent, _, name = layer.module_name.rpartition(".")
-        around = self.modules.get(parent, layer.module)
-        parts = fused_parts(name, around, layer.parts[0], layer.shape[0 if layer.transposed else 1])
-        if parts is None:
-            return facts | {"note": "fused, its parts unknown: one matrix; split= says which"}
-        return {"parts": parts.sizes, "repeats": parts.repeats}
+    if not isinstance(split, Mapping) or not all(isinstance(name, str) for name in split):
+        raise TypeError(f"split: expected a mapping from names to numbers or sizes of parts; got {split!r}")
+    tensors = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    names = [*tensors, *(name for name, _ in model.named_modules())]
+    for pattern in split:
+        if not any(matches_pattern(pattern, name) for name in names):
+            raise ValueError(f"split: expected names of modules; {pattern!r} matches none of this model")
 
 
-def _split(layer: Layer, pieces: int | Sequence[int] | Mapping[str, Any]) -> dict[str, Any]:
+def with_parts(layer: Layer, model: nn.Module, split: Split) -> Layer:
+    """Return a layer of `model` with the parts that the user's split, or else its name, says, or a note on them."""
+    for pattern, pieces in split.items():
+        if matches_pattern(pattern, layer.module_name) or matches_pattern(
+            pattern, f"{layer.module_name}.{layer.tensor}".lstrip(".")
+        ):
+            parts, repeats = _split(layer, pieces)
+            return replace(layer, parts=parts, repeats=repeats)
+    if layer.kind != "linear" or layer.stacked or len(layer.parts) > 1:
+        return layer
+    parent, _, name = layer.module_name.rpartition(".")
+    inputs = layer.shape[0 if layer.transposed else 1]
+    known = fused_parts(name, model.get_submodule(parent), layer.parts[0], inputs)
+    if known is None:
+        return replace(layer, note="fused, its parts unknown: one matrix; split= says which")
+    return replace(layer, parts=known[0], repeats=known[1])
+
+
+def _split(layer: Layer, pieces: int | Sequence[int] | Mapping[str, Any]) -> Parts:
     if not isinstance(pieces, Mapping):
-        return {"parts": _parts(layer, pieces), "repeats": 1}
+        return _parts(layer, pieces), 1
     if set(pieces) != {"parts", "repeats"}:
         raise ValueError(f"split: expected parts and repeats for {layer.name!r}; got {', '.join(map(str, pieces))}")
     parts, repeats = _parts(layer, pieces["parts"]), check_at_least(pieces["repeats"], 1, "split: repeats")
@@ -80,7 +79,7 @@ def _split(layer: Layer, pieces: int | Sequence[int] | Mapping[str, Any]) -> dic
             f"split: expected repeats that divide each of {parts}, in a layer without groups, for {layer.name!r}; "
             f"got {repeats}"
         )
-    return {"parts": parts, "repeats": repeats}
+    return parts, repeats
 
 
 def _parts(layer: Layer, pieces: int | Sequence[int]) -> tuple[int, ...]:
@@ -104,13 +103,13 @@ def fused_parts(name: str, parent: nn.Module, out: int, inputs: int) -> Parts | 
 
     Example:
         >>> fused_parts("qkv", nn.Module(), 12, 4), fused_parts("fc1", nn.Module(), 12, 4)
-        (Parts(sizes=(4, 4, 4), repeats=1), Parts(sizes=(12,), repeats=1))
+        (((4, 4, 4), 1), ((12,), 1))
     """
     if name in _PAIRS:
-        return Parts((out // 2, out // 2)) if out % 2 == 0 else None
+        return ((out // 2, out // 2), 1) if out % 2 == 0 else None
     latent = _latent(name, parent)
-    known = latent or (_attention(name, parent, out, inputs) if name in _QKV else Parts((out,)))
-    return known if known is not None and sum(known.sizes) == out else None
+    known = latent or (_attention(name, parent, out, inputs) if name in _QKV else ((out,), 1))
+    return known if known is not None and sum(known[0]) == out else None
 
 
 def _attention(name: str, parent: nn.Module, out: int, inputs: int) -> Parts | None:
@@ -120,30 +119,31 @@ def _attention(name: str, parent: nn.Module, out: int, inputs: int) -> Parts | N
         return None  # others of that name lie one after the other, or not: nothing tells
     key, value = _number(parent, ("key_dim",)), _number(parent, ("val_dim", "value_dim"))
     if key and value and 2 * key + value == out:
-        return Parts((key, key, value))
+        return (key, key, value), 1
     if heads and key and value and heads * (2 * key + value) == out:  # timm's TinyViT and EfficientFormer
-        return Parts((heads * key, heads * key, heads * value), heads)
+        return (heads * key, heads * key, heads * value), heads
     if kind == "CodeGenAttention":
-        return Parts((out // 3,) * 3, _CODEGEN_PIECES)
+        return (out // 3,) * 3, _CODEGEN_PIECES
     key_heads = _number(parent, _KEY_HEADS) or heads
     if heads and key_heads and (key_heads != heads or by_head):
         size, rest = divmod(out, heads + 2 * key_heads)
         whole = not rest and _number(parent, ("head_dim",)) in (None, size)
-        return Parts((heads * size, key_heads * size, key_heads * size), key_heads if by_head else 1) if whole else None
+        sizes = (heads * size, key_heads * size, key_heads * size)
+        return (sizes, key_heads if by_head else 1) if whole else None
     if out in (2 * inputs, 3 * inputs):
-        return Parts((inputs,) * (out // inputs))
-    return Parts((out // 3,) * 3) if heads and out % (3 * heads) == 0 else None
+        return (inputs,) * (out // inputs), 1
+    return ((out // 3,) * 3, 1) if heads and out % (3 * heads) == 0 else None
 
 
 def _latent(name: str, parent: nn.Module) -> Parts | None:
     """The two matrices of DeepSeek's projections to and from the latent space of keys and values."""
     heads = _number(parent, _HEADS)
     rank, rotary = _number(parent, ("kv_lora_rank",)), _number(parent, ("qk_rope_head_dim",))
-    if name == "kv_a_proj_with_mqa" and rank and rotary:
-        return Parts((rank, rotary))
+    if name == _DOWN and rank and rotary:
+        return (rank, rotary), 1
     key, value = _number(parent, ("qk_nope_head_dim",)), _number(parent, ("v_head_dim",))
-    if name == "kv_b_proj" and heads and key and value:
-        return Parts((heads * key, heads * value), heads)
+    if name == _UP and heads and key and value:
+        return (heads * key, heads * value), heads
     return None
 
 
