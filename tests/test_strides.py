@@ -10,15 +10,15 @@ from orthosparse.strides import dilated, phases_of, phases_read, polyphase, stru
 @given(st.integers(1, 7), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3))
 def test_phases_part_the_taps_by_the_pixels_that_they_meet(side, stride, padding, dilation):
     phases = phases_of([side], stride, padding, dilation)
-    assert sorted(tap for phase in phases for tap in phase.taps) == list(range(side))
+    assert sorted(tap for taps, _ in phases for tap in taps) == list(range(side))
     if stride == 1:
-        assert phases[0].first == (side - 1) // 2
+        assert phases[0][1] == (side - 1) // 2
         return
-    offsets = [[(dilation * tap - padding) for tap in phase.taps] for phase in phases]
+    offsets = [[(dilation * tap - padding) for tap in taps] for taps, _ in phases]
     assert all(len({offset % stride for offset in each}) == 1 for each in offsets)
     assert len({each[0] % stride for each in offsets}) == len(phases)
-    for phase, each in zip(phases, offsets, strict=True):
-        nearest = abs((dilation * phase.first - padding) // stride)
+    for (_, first), each in zip(phases, offsets, strict=True):
+        nearest = abs((dilation * first - padding) // stride)
         assert nearest == min(abs(offset // stride) for offset in each)
 
 

@@ -390,6 +390,20 @@ def check_path(path: object) -> Path:
     return found
 
 
+def check_per_side(value: int | Sequence[int], dims: int, name: str, *, least: int) -> tuple[int, ...]:
+    """Return one integer for each side of a kernel.
+
+    Raises:
+        TypeError, ValueError: not an integer of at least `least`, nor one for each side.
+    """
+    values = tuple(value) if isinstance(value, Sequence) else (value,) * dims
+    if len(values) != dims:
+        raise ValueError(
+            f"{name}: expected an integer, or {dims} of them, one for each side of the kernel; got {value!r}"
+        )
+    return tuple(check_at_least(each, least, name) for each in values)
+
+
 def check_groups(weight: torch.Tensor, groups: int) -> int:
     """Return `groups`; raise unless it divides the weight's first side."""
     groups = check_int(groups, "groups")

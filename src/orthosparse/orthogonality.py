@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import torch
 
-from orthosparse.checks import check_gain, check_groups, check_readable
+from orthosparse.checks import check_gain, check_groups, check_per_side, check_readable
 from orthosparse.gram import sparse_squares
-from orthosparse.strides import per_side, polyphase
+from orthosparse.strides import polyphase
 from orthosparse.threads import kernel_threads
 
 _LARGE = 2**16  # entries from which on it pays to look for non-zeros first
@@ -196,7 +196,7 @@ def _on_signal(
     By default that is the smallest on which no lag wraps onto another.
     """
     dims = kernel.dim() - 3
-    steps = per_side(stride, dims, "stride", least=1)
+    steps = check_per_side(stride, dims, "stride", least=1)
     kernel = _unshifted(kernel if max(steps) == 1 else polyphase(kernel, steps))
     if spatial is None:
         return kernel, [2 * side - 1 for side in kernel.shape[3:]]

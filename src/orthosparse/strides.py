@@ -9,24 +9,15 @@ without a tap is pixels that nobody reads. A transposed convolution is the adjoi
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import NamedTuple
 
 import torch
 
-from orthosparse.checks import check_at_least
+from orthosparse.checks import check_per_side
 
-
-class Phase(NamedTuple):
-    """Pixels that a stride puts together, seen from the kernel.
-
-    Attributes:
-        taps: flat indices of the taps that meet them.
-        first: the tap that meets the pixels nearest to the output: such taps of all phases are a window, and the
-            windows of neighbouring outputs tile the picture.
-    """
-
-    taps: list[int]
-    first: int
+# Pixels that a stride puts together, seen from the kernel: flat indices of the taps that meet them, and the tap that
+# meets the ones nearest to the output. Such taps of all phases are a window, and the windows of neighbouring outputs
+# tile the picture.
+Phase = tuple[list[int], int]
 
 
 def phases_of(
@@ -37,38 +28,40 @@ def phases_of(
 ) -> list[Phase]:
     """Return the phases of a kernel that have a tap, in the order of their pixels.
 
-    Along a side of stride 1 there is one, of all taps; its `first` is the centre.
+    Along a side of stride 1 there is one, of all taps; the nearest is the centre.
 
     Raises:
         TypeError, ValueError: not integers, or not as many as the kernel has sides.
 
     Example:
         >>> phases_of([3], stride=2, padding=1)  # taps at -1, 0 and 1: the window is the last two
-        [Phase(taps=[1], first=1), Phase(taps=[0, 2], first=2)]
+        [([1], 1), ([0, 2], 2)]
         >>> phases_of([1], stride=2)  # every other pixel is never read
-        [Phase(taps=[0], first=0)]
+        [([0], 0)]
     """
-    steps = per_side(stride, len(sides), "stride", least=1)
-    pads = per_side(padding, len(sides), "padding", least=0)
-    gaps = per_side(dilation, len(sides), "dilation", least=1)
+    steps = check_per_side(stride, len(sides), "stride", least=1)
+    pads = check_per_side(padding, len(sides), "padding", least=0)
+    gaps = check_per_side(dilation, len(sides), "dilation", least=1)
     lines = [_line(*line) for line in zip(sides, steps, pads, gaps, strict=True)]
     return [
-        Phase([_flat(taps, sides) for taps in product(*(each.taps for each in chosen))], _flat(firsts, sides))
+        (
+            [_flat(each, sides) for each in product(*(taps for taps, _ in chosen))],
+            _flat([tap for _, tap in chosen], sides),
+        )
         for chosen in product(*lines)
-        for firsts in [[each.first for each in chosen]]
     ]
 
 
 def _line(side: int, stride: int, padding: int, dilation: int) -> list[Phase]:
     """Return the phases of one side."""
     if stride == 1:
-        return [Phase(list(range(side)), (side - 1) // 2)]
+        return [(list(range(side)), (side - 1) // 2)]
     taps: dict[int, list[int]] = {}
     for tap in range(side):
         taps.setdefault((dilation * tap - padding) % stride, []).append(tap)
     # 0 windows away from the output's own where that can be
     return [
-        Phase(found, min(found, key=lambda tap: (abs((dilation * tap - padding) // stride), tap)))
+        (found, min(found, key=lambda tap: (abs((dilation * tap - padding) // stride), tap)))
         for _, found in sorted(taps.items())
     ]
 
@@ -133,17 +126,3 @@ def dilated(kernel: torch.Tensor, dilation: Sequence[int]) -> torch.Tensor:
     spread = kernel.new_zeros(*kernel.shape[:2], *sides)
     spread[(slice(None), slice(None), *(slice(None, None, step) for step in dilation))] = kernel
     return spread
-
-
-def per_side(value: int | Sequence[int], dims: int, name: str, *, least: int) -> tuple[int, ...]:
-    """Return one integer for each side of a kernel.
-
-    Raises:
-        TypeError, ValueError: not an integer of at least `least`, nor one for each side.
-    """
-    values = tuple(value) if isinstance(value, Sequence) else (value,) * dims
-    if len(values) != dims:
-        raise ValueError(
-            f"{name}: expected an integer, or {dims} of them, one for each side of the kernel; got {value!r}"
-        )
-    return tuple(check_at_least(each, least, name) for each in values)

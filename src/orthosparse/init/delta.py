@@ -42,7 +42,7 @@ def taps(
 
     Example:
         >>> goal = torch.tensor([[[[False, True, True]], [[True, False, True]]]])
-        >>> phases, g = [Phase([0, 1, 2], 1)], torch.Generator()
+        >>> phases, g = [([0, 1, 2], 1)], torch.Generator()
         >>> taps((1, 2, 1, 3), phases, tap="mask", transposed=False, generator=g, goal=goal).flatten()
         tensor([2])
     """
@@ -54,15 +54,15 @@ def taps(
     by_first = transposed and len(phases) == 1
     channels = (groups, first, 1) if by_first else (groups, 1, second)
     found = []
-    for phase in phases:
-        own = torch.tensor(phase.taps, device="cpu")
+    for met, nearest in phases:
+        own = torch.tensor(met, device="cpu")
         if tap == "random":
             found.append(own[torch.randint(len(own), channels, generator=generator, device="cpu")])
         elif goal is None or tap == "center":
-            found.append(torch.full(channels, phase.first, device="cpu"))
+            found.append(torch.full(channels, nearest, device="cpu"))
         else:
             uses = 2 * goal[..., own].sum(2 if by_first else 1, keepdim=True)
-            uses[..., phase.taps.index(phase.first)] += 1
+            uses[..., met.index(nearest)] += 1
             found.append(own[uses.argmax(-1)])
     return torch.stack(found, -1)
 

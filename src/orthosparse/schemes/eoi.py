@@ -157,7 +157,8 @@ def _draws(weight: torch.Tensor, seed: int, *names: Any) -> dict[str, Any]:
 
 def _floors(layer: Layer, strided: str) -> list[int]:
     """Return the fewest entries of each matrix of a layer: as many as its shorter side has, in whole blocks."""
-    columns = len(phases_of(layer.kernel, **_geometry(layer, strided)))
+    geometry = _geometry(layer, strided)
+    columns = len(phases_of(layer.kernel, **geometry)) if geometry else 1
     # The phases of a stride are on the side that is stored second: outputs of a transposed convolution, else inputs.
     sides = [reversed(shape) if layer.transposed else shape for shape in layer.shapes]
     return [layer.block * min(first, second * columns) for first, second in sides]
