@@ -12,7 +12,6 @@ FLOORS = {
     "aliases": -2,  # types, for every floor
     "lazy": -2,
     "registry": -2,
-    "selection": -1,
     "files": -1,
     "checks": -1,  # what arguments must be, for every floor
     "counts": 0,

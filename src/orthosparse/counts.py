@@ -7,8 +7,7 @@ from fractions import Fraction
 
 from orthosparse.aliases import Counts, Densities, Density
 from orthosparse.checks import check_density, check_mapping
-from orthosparse.registry import did_you_mean, listed
-from orthosparse.selection import matches_pattern
+from orthosparse.registry import did_you_mean, listed, matches_pattern
 
 FLOORS = {
     "raise": "take the missing entries from the other layers, the total kept",

@@ -26,7 +26,7 @@ from orthosparse.distributed import (
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.drafts import Drafts, can_draft
 from orthosparse.floors import floor_notes, meet_floors
-from orthosparse.layers import Layer, Split, find_layers, left_dense, summarize, unwrapped
+from orthosparse.layers import Layer, Selector, Split, find_layers, left_dense, summarize, unwrapped
 from orthosparse.masks import ScoredMasks, counts_of, overlap
 from orthosparse.members import Member, label, member_of, route
 from orthosparse.parametrized import leaf
@@ -35,7 +35,6 @@ from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.report import Report, Row, row_of
 from orthosparse.schemes import SCHEME_FLOORS, SCHEMES
-from orthosparse.selection import Selector
 from orthosparse.structures import ENTRIES
 from orthosparse.threads import workers
 

@@ -13,14 +13,13 @@ from orthosparse.checks import check_model, check_optimizer, check_parameter, ch
 from orthosparse.counts import check_densities, count_of, densities_by_layer
 from orthosparse.distributed import broadcast_masks, broadcast_seed, full_tensor
 from orthosparse.distributions import DISTRIBUTIONS
-from orthosparse.layers import Layer, find_layers, left_dense, unwrapped
+from orthosparse.layers import Layer, Selector, find_layers, left_dense, unwrapped
 from orthosparse.masks import ScoredMasks, counts_of, density_of, top_units
 from orthosparse.members import label, member_of, route
 from orthosparse.modules.compact_module import Compact
 from orthosparse.progress import Progress
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.report import Report, row_of
-from orthosparse.selection import Selector
 from orthosparse.structures import ENTRIES, block_of, structure_of
 
 KEPT = "values kept"  # what stands for the scheme in the report

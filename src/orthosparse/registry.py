@@ -1,7 +1,8 @@
-"""Look a name up in a table, or say which names there are."""
+"""Names that users give: looked up in a table, matched with a glob, and those that there are in messages."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import TypeVar
 
 Entry = TypeVar("Entry")
@@ -27,6 +28,16 @@ def lookup(table: Mapping[str, Entry], name: str, what: str) -> Entry:
     if not isinstance(name, str) or name not in table:
         raise ValueError(f"{what}: expected one of {', '.join(sorted(table))}; got {name!r}{did_you_mean(name, table)}")
     return table[name]
+
+
+def matches_pattern(pattern: str, name: str) -> bool:
+    """Whether `name` is `pattern`, or matches it as a glob (``*`` also runs over dots).
+
+    Example:
+        >>> matches_pattern("*.attn.qkv", "blocks.0.attn.qkv"), matches_pattern("head", "heads")
+        (True, False)
+    """
+    return bool(name) and (name == pattern or fnmatchcase(name, pattern))
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:

@@ -1,10 +1,10 @@
-"""Which tensors of a model are sparsified, which matrices are left dense, and why."""
+"""Which tensors of a model are sparsified, as a user selects them, and which are left dense, and why."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from orthosparse.aliases import StructureName
@@ -13,8 +13,10 @@ from orthosparse.layers.fused import FUSED, Split, check_split, with_parts
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
 from orthosparse.layers.tensors import holds_unknown_experts, is_known, is_pruned, tensors_of
 from orthosparse.parametrized import has_one_leaf, leaf, plain_modules, tensor_names
-from orthosparse.selection import Selection, Selector
+from orthosparse.registry import did_you_mean, matches_pattern
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, check_structure, fitting
+
+Selector = str | type[nn.Module] | Callable[[str, nn.Module], bool]
 
 
 def find_layers(
@@ -86,6 +88,56 @@ def find_layers(
     if structure == TWO_OF_FOUR and unfit:
         raise ValueError(f"structure: '2:4' takes matrices whose sides four divides; exclude {', '.join(unfit)}")
     return {layer.name: layer for layer in layers.values()}
+
+
+class Selection:
+    """A user's selectors, checked once against a model, then asked about tensor after tensor.
+
+    A selector stands for the modules it matches and everything below them; a string may also name a tensor.
+
+    Raises:
+        TypeError: something that is not a selector.
+        ValueError: a string that matches nothing in the model.
+    """
+
+    def __init__(self, model: nn.Module, selectors: Sequence[Selector] | Selector, argument: str) -> None:
+        single = isinstance(selectors, str | type) or _is_function(selectors)
+        if not (single or (isinstance(selectors, Iterable) and not isinstance(selectors, nn.Module | Tensor | bytes))):
+            raise TypeError(f"{argument}: expected one selector or a sequence of them; got {selectors!r}")
+        self.selectors: list[Selector] = [selectors] if single else list(selectors)  # type: ignore[list-item, arg-type]
+        self.modules = dict(model.named_modules())
+        known = [*self.modules, *(name for name, _ in model.named_parameters(remove_duplicate=False))]
+        for selector in self.selectors:
+            if not (isinstance(selector, str | type) or _is_function(selector)):
+                raise TypeError(f"{argument}: expected a name, a glob, a module type or a callable; got {selector!r}")
+            if isinstance(selector, str) and not any(matches_pattern(selector, name) for name in known):
+                none = f"{selector!r} matches none of this model{did_you_mean(selector, known)}"
+                raise ValueError(f"{argument}: expected names of modules; {none}")
+
+    def matches(self, module_name: str, tensor: str) -> bool:
+        """Whether a selector takes this tensor, its module, or a module around it."""
+        names = module_name.split(".")
+        around = [".".join(names[:i]) for i in range(len(names), 0, -1)]
+        return any(self._takes(selector, around, f"{module_name}.{tensor}".lstrip(".")) for selector in self.selectors)
+
+    def names(self, module_name: str, tensor: str) -> bool:
+        """Whether a string, and no glob, is the name of this tensor, its module, or a module around it."""
+        return any(
+            isinstance(name, str) and f"{module_name}.{tensor}.".lstrip(".").startswith(f"{name}.")
+            for name in self.selectors
+        )
+
+    def _takes(self, selector: Selector, around: list[str], tensor: str) -> bool:
+        if isinstance(selector, str):
+            return any(matches_pattern(selector, name) for name in (*around, tensor))
+        if isinstance(selector, type):
+            return any(isinstance(self.modules[name], selector) for name in around)
+        return any(selector(name, self.modules[name]) for name in around)
+
+
+def _is_function(selector: object) -> bool:
+    """Whether it can be asked about a module; a module itself, which is callable too, names nothing."""
+    return callable(selector) and not isinstance(selector, nn.Module)
 
 
 def _fitting(structure: str, layer: Layer) -> str:

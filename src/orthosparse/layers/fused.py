@@ -8,7 +8,7 @@ from torch import nn
 
 from orthosparse.checks import check_at_least
 from orthosparse.layers.layer import Layer
-from orthosparse.selection import matches_pattern
+from orthosparse.registry import matches_pattern
 
 Split = Mapping[str, int | Sequence[int] | Mapping[str, Any]]
 
