@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from contracts.ranks import on_two_ranks
 from orthosparse import masking
-from orthosparse.parametrized import leaf
+from orthosparse.layers import leaf
 
 STEPS = 5
 OPTIMIZERS = {

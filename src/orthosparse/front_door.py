@@ -26,10 +26,9 @@ from orthosparse.distributed import (
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.drafts import Drafts, can_draft
 from orthosparse.floors import floor_notes, meet_floors
-from orthosparse.layers import Layer, Selector, Split, find_layers, left_dense, summarize, unwrapped
+from orthosparse.layers import Layer, Selector, Split, find_layers, leaf, left_dense, summarize, unwrapped
 from orthosparse.masks import ScoredMasks, counts_of, overlap
 from orthosparse.members import Member, label, member_of, route
-from orthosparse.parametrized import leaf
 from orthosparse.progress import Progress
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup

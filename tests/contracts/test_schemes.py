@@ -8,10 +8,9 @@ from torch import nn
 
 from contracts.models import MODELS
 from contracts.scores import score_through_stride
-from orthosparse.layers import find_layers
+from orthosparse.layers import find_layers, leaf
 from orthosparse.masks import counts_of, draw
 from orthosparse.orthogonality import orthogonality_score
-from orthosparse.parametrized import leaf
 from orthosparse.randomness import draw_seed
 from orthosparse.schemes import SCHEMES
 

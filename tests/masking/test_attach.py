@@ -9,7 +9,7 @@ from torch.nn.utils import parametrize
 
 from masking.models import coins, filled, mlp, sparse_mlp, x_of
 from orthosparse import masking
-from orthosparse.parametrized import leaf
+from orthosparse.layers import leaf
 
 
 def test_the_module_computes_with_the_masked_weight_and_the_parameter_holds_the_zeros(generator):

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 from masking.models import coins, filled, mlp, sparse_mlp, x_of
 from orthosparse import masking
-from orthosparse.parametrized import leaf
+from orthosparse.layers import leaf
 
 
 def test_bake_gives_back_plain_modules_with_the_same_parameters_in_the_same_order(generator):

@@ -7,8 +7,8 @@ from torch.nn.utils import prune
 
 import orthosparse
 from orthosparse import compact, masking
+from orthosparse.layers import leaf
 from orthosparse.masking.formats import export_prune_masks, import_prune_masks
-from orthosparse.parametrized import leaf
 
 
 def filled(model, generator):

@@ -9,8 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from masking.models import coins, filled, x_of
 from orthosparse import masking
-from orthosparse.layers import find_layers
-from orthosparse.parametrized import leaf
+from orthosparse.layers import find_layers, leaf
 
 
 def masked_by_hand(model, masks):

@@ -9,7 +9,7 @@ from torch import nn
 import orthosparse
 from masking.models import Tied, filled, mlp, sparse_mlp, x_of
 from orthosparse import masking
-from orthosparse.parametrized import leaf
+from orthosparse.layers import leaf
 
 
 def snapshot(model):

@@ -8,7 +8,7 @@ from torch import nn
 
 from masking.models import coins, filled, sparse_mlp, x_of
 from orthosparse import masking
-from orthosparse.parametrized import leaf
+from orthosparse.layers import leaf
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 
 from masking.models import sparse_mlp, x_of
 from orthosparse import masking
-from orthosparse.parametrized import leaf
+from orthosparse.layers import leaf
 
 
 def test_what_leaves_and_what_enters_is_zero_and_the_rest_is_kept(generator):

@@ -9,7 +9,7 @@ from torch import nn
 
 from masking.models import coins, filled, mlp, sparse_mlp, x_of
 from orthosparse import masking
-from orthosparse.parametrized import leaf
+from orthosparse.layers import leaf
 
 
 def through_torch(state):

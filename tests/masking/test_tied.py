@@ -8,8 +8,7 @@ from torch import nn
 
 from masking.models import Tied, filled, x_of
 from orthosparse import masking
-from orthosparse.layers import find_layers
-from orthosparse.parametrized import leaf
+from orthosparse.layers import find_layers, leaf
 
 
 def test_tied_tensors_share_one_mask_and_one_parameter(generator):

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse.compacting.table import MASKED
+from orthosparse.layers import leaf
 from orthosparse.masking.attach import masked_owners_of
 from orthosparse.masking.masked_tensor import MaskedTensor, masked_tensors
 from orthosparse.modules.block import BlockConv1x1, BlockLinear
 from orthosparse.modules.compact_module import Compact
 from orthosparse.modules.sparse import SparseConv1x1, SparseLinear
 from orthosparse.operators import SIZES, has_kernel
-from orthosparse.parametrized import leaf
 from orthosparse.structures import block_of, structure_of
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -3,5 +3,21 @@
 from orthosparse.layers.find import Selector, find_layers, left_dense, summarize
 from orthosparse.layers.fused import Split
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
+from orthosparse.layers.tensors import TRANSPARENT, LeafParameters, leaf, plain_modules, plain_name, tensor_names
 
-__all__ = ["Layer", "Selector", "Split", "find_layers", "layer_name", "left_dense", "summarize", "unwrapped"]
+__all__ = [
+    "TRANSPARENT",
+    "Layer",
+    "LeafParameters",
+    "Selector",
+    "Split",
+    "find_layers",
+    "layer_name",
+    "leaf",
+    "left_dense",
+    "plain_modules",
+    "plain_name",
+    "summarize",
+    "tensor_names",
+    "unwrapped",
+]

@@ -11,8 +11,16 @@ from orthosparse.aliases import StructureName
 from orthosparse.checks import check_model
 from orthosparse.layers.fused import FUSED, Split, check_split, with_parts
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
-from orthosparse.layers.tensors import holds_unknown_experts, is_known, is_pruned, tensors_of
-from orthosparse.parametrized import has_one_leaf, leaf, plain_modules, tensor_names
+from orthosparse.layers.tensors import (
+    has_one_leaf,
+    holds_unknown_experts,
+    is_known,
+    is_pruned,
+    leaf,
+    plain_modules,
+    tensor_names,
+    tensors_of,
+)
 from orthosparse.registry import did_you_mean, matches_pattern
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, check_structure, fitting
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from orthosparse.parametrized import leaf
+from orthosparse.layers.tensors import leaf
 from orthosparse.structures import ENTRIES, block_of
 
 

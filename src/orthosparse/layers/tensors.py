@@ -1,4 +1,8 @@
-"""Which tensors of one module hold matrices, and how: torch's modules, stacks of experts, what others declare."""
+"""The tensors of one module: the parameters behind them, seen through parametrizations, and the matrices they hold.
+
+Parametrizations are masks or weight norm; matrices are known of torch's modules, of stacks of experts, and as others
+declare them.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,8 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
-
-from orthosparse.parametrized import has_one_leaf, leaf, tensor_names
+from torch.nn.utils.parametrize import ParametrizationList
 
 Facts = dict[str, Any]  # kind, parts, groups, transposed, biases, ...: what a Layer is made of besides its place
 
@@ -15,6 +18,53 @@ _UP = ("gate_up_proj", "gate_proj", "up_proj")
 _DOWN = "down_proj"
 DECLARATION = "__orthosparse__"
 _GATES = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1, nn.LSTMCell: 4, nn.GRUCell: 3, nn.RNNCell: 1}
+# Torch's distributed checkpoints, FSDP and accelerate drop this name from every key, wherever it stands: what is
+# registered under it has the name of the module around it, for models and for optimizers.
+TRANSPARENT = "_checkpoint_wrapped_module"
+
+
+class LeafParameters(nn.Module):
+    """The parameters behind masked tensors of one module, under the names of those tensors."""
+
+
+def leaf(module: nn.Module, tensor: str) -> nn.Parameter:
+    """Return the parameter behind ``module.tensor``: the original one where a parametrization stands before it."""
+    parametrizations = getattr(module, "parametrizations", None)
+    if parametrizations is not None and tensor in parametrizations:
+        return parametrizations[tensor].original  # type: ignore[no-any-return]
+    return module._parameters[tensor]  # type: ignore[return-value]
+
+
+def has_one_leaf(module: nn.Module, tensor: str) -> bool:
+    """Whether a tensor is one parameter, not computed from several as by weight norm."""
+    parametrizations = getattr(module, "parametrizations", {})
+    if tensor in parametrizations:
+        return hasattr(parametrizations[tensor], "original")
+    return module._parameters.get(tensor) is not None
+
+
+def tensor_names(module: nn.Module) -> list[str]:
+    """Return the parameters of one module that are there, those behind a parametrization included."""
+    plain = [name for name, value in module._parameters.items() if value is not None]
+    return [*plain, *getattr(module, "parametrizations", ())]
+
+
+def plain_modules(model: nn.Module, *, remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the named modules of `model` that hold tensors of their own, not those behind a parametrization."""
+    for name, module in model.named_modules(remove_duplicate=remove_duplicate):
+        if not isinstance(module, ParametrizationList | LeafParameters):
+            yield name, module
+
+
+def plain_name(name: str) -> str:
+    """Return a parameter's name without what a mask or another parametrization adds to it.
+
+    Example:
+        >>> plain_name("layers.0._checkpoint_wrapped_module.weight"), plain_name("0.parametrizations.weight.original")
+        ('layers.0.weight', '0.weight')
+    """
+    name = name.replace(f"{TRANSPARENT}.", "")
+    return name.replace("parametrizations.", "").removesuffix(".original") if "parametrizations." in name else name
 
 
 def is_pruned(module: nn.Module, tensor: str) -> bool:

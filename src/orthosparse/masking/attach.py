@@ -8,11 +8,10 @@ from torch import Tensor, nn
 from orthosparse.aliases import Masks
 from orthosparse.checks import check_autograd, check_flag, check_mapping, check_model, check_optimizer
 from orthosparse.distributed import compute_device, is_managed_elsewhere, is_sharded, move_fsdp_parameter, reshard
-from orthosparse.layers import Layer, layer_name, unwrapped
+from orthosparse.layers import Layer, layer_name, leaf, plain_modules, unwrapped
 from orthosparse.masking.masked_tensor import Mask, MaskedTensor, masked_tensors, register_mask, why_unmaskable
 from orthosparse.masking.optimizer_state import reset_entries
 from orthosparse.modules.compact_module import Compact
-from orthosparse.parametrized import leaf, plain_modules
 from orthosparse.registry import did_you_mean, listed
 
 Owner = tuple[nn.Module, str]

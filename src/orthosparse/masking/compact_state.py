@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse.checks import check_loadable
+from orthosparse.layers import leaf, tensor_names
 from orthosparse.modules.compact_module import Compact
-from orthosparse.parametrized import leaf, tensor_names
 
 _KEYS = ("values", "row_starts", "columns")
 _BOOL, _INTEGER = torch.empty(0, dtype=torch.bool), torch.empty(0, dtype=torch.int32)

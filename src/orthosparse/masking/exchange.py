@@ -9,11 +9,10 @@ import torch
 from torch import nn
 
 from orthosparse.distributed import is_sharded
-from orthosparse.layers import unwrapped
+from orthosparse.layers import leaf, unwrapped
 from orthosparse.masking.masked_tensor import Mask, register_mask
 from orthosparse.masking.optimizer_state import check_elementwise, hand_over
 from orthosparse.modules.compact_module import Compact
-from orthosparse.parametrized import leaf
 
 P = ParamSpec("P")
 R = TypeVar("R")

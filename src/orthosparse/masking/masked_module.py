@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse.distributed import shard_like, zero_off_
-from orthosparse.parametrized import TRANSPARENT, LeafParameters, leaf
+from orthosparse.layers import TRANSPARENT, LeafParameters, leaf
 
 
 class MaskedParameters(LeafParameters):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from orthosparse.distributed import shard_like
+from orthosparse.layers import TRANSPARENT
 from orthosparse.masking.masked_module import MaskedParameters, adapt, renewed
-from orthosparse.parametrized import TRANSPARENT
 
 
 class Mask(nn.Module):

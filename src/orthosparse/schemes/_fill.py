@@ -9,8 +9,7 @@ from torch import nn
 from orthosparse.aliases import Masks
 from orthosparse.checks import check_gain, check_number, check_parameter
 from orthosparse.distributed import full_tensor, is_sharded, write_
-from orthosparse.layers import Layer, find_layers
-from orthosparse.parametrized import leaf
+from orthosparse.layers import Layer, find_layers, leaf
 from orthosparse.randomness import derive
 
 FARTHEST_DRAW = 9  # deviations: torch's normal numbers come from uniform ones of 53 bits, sqrt(2 * 53 ln 2) < 9

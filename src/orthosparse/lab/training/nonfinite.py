@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from orthosparse.lab.training.state import NonFiniteError, State
 from orthosparse.lab.training.step import gradients, seed_step, targets
-from orthosparse.parametrized import plain_modules, plain_name
+from orthosparse.layers import plain_modules, plain_name
 
 
 def find_errors(state: State) -> None:

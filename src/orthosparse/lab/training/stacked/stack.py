@@ -19,7 +19,7 @@ from orthosparse.lab.training.stacked.slab import Leaf, Slab
 from orthosparse.lab.training.starts import Start
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.step import Stepper
-from orthosparse.parametrized import plain_name
+from orthosparse.layers import plain_name
 
 
 class Network(Protocol):
