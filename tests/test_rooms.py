@@ -16,7 +16,6 @@ FLOORS = {
     "checks": -1,  # what arguments must be, for every floor
     "counts": 0,
     "gram": 0,
-    "haar": 0,
     "progress": 0,
     "randomness": 0,
     "structures": 0,

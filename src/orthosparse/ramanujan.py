@@ -10,8 +10,7 @@ import math
 import torch
 
 from orthosparse.checks import check_int
-from orthosparse.haar import haar
-from orthosparse.randomness import derive, draw_seed
+from orthosparse.randomness import derive, draw_seed, haar
 
 
 def degrees_of(shape: tuple[int, int]) -> list[int]:

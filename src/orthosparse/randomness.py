@@ -1,4 +1,4 @@
-"""One seed out of a generator, and independent generators out of one seed.
+"""What is drawn from a seed alone: one seed out of a generator, generators out of one seed, orthogonal matrices.
 
 A function that fills many layers draws a single seed from the user's generator and derives one generator per layer
 name, so that what a layer gets depends on nothing but that seed and its own name: not on the layers before it, the
@@ -11,6 +11,7 @@ import secrets
 import torch
 
 from orthosparse.checks import check_at_least
+from orthosparse.threads import on_threads
 
 _SEED_BITS = 63
 
@@ -58,3 +59,17 @@ def derive(seed: int, *names: str | int) -> torch.Generator:
         False
     """
     return torch.Generator().manual_seed(derive_seed(seed, *names))
+
+
+def haar(batch: int, rows: int, cols: int, *, generator: torch.Generator) -> torch.Tensor:
+    """Return [batch, rows, cols] matrices with orthonormal rows or columns, whichever are fewer, uniform among those.
+
+    The Q of a Gaussian matrix is uniform (Haar) once R is given a positive diagonal.
+    """
+    sizes = batch, max(rows, cols), min(rows, cols)
+    tall = torch.randn(sizes, generator=generator, dtype=torch.float64, device="cpu")
+    with on_threads(1):  # QR and matrix products have other last bits on another number of threads
+        q, r = torch.linalg.qr(tall)
+    signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0)
+    matrix: torch.Tensor = q * signs.unsqueeze(-2)
+    return matrix if rows >= cols else matrix.mT

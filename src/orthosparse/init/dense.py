@@ -7,10 +7,9 @@ import torch
 from orthosparse.aliases import TapName
 from orthosparse.checks import KERNEL, MATRIX, check_fillable
 from orthosparse.distributed import write_
-from orthosparse.haar import haar
 from orthosparse.init import delta
 from orthosparse.orthogonality import group_views
-from orthosparse.randomness import derive, draw_seed
+from orthosparse.randomness import derive, draw_seed, haar
 from orthosparse.strides import phases_of
 from orthosparse.threads import on_threads
 

@@ -11,11 +11,10 @@ from orthosparse.counts import count_of
 from orthosparse.distributed import write_
 from orthosparse.floors import requested, resolve
 from orthosparse.givens import Law, can_hold, sample, sample_blocks
-from orthosparse.haar import haar
 from orthosparse.init import alignment
 from orthosparse.init.alignment import permute
 from orthosparse.masks import resize_towards
-from orthosparse.randomness import derive, draw_seed
+from orthosparse.randomness import derive, draw_seed, haar
 from orthosparse.structures import (
     ENTRIES,
     TWO_OF_FOUR,
