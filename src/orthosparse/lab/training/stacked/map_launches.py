@@ -34,14 +34,13 @@ class Sizes(NamedTuple):
 _CONVOLVE = {
     16: Sizes((2, 2), 128, 64, 4, 2),
     32: Sizes((1, 1), 256, 32, 4, 3),
-    64: Sizes((1, 2), 64, 64, 4, 4),
 }
 _CONVOLVE_ALONE = Sizes((1, 1), 128, 64, 4, 3)
 _CONVOLVE_BACKWARD = Sizes((2, 2), 64, 64, 4, 3)  # strided
 _WEIGHT_GRAD = {
     16: Sizes((2, 2), 64, 128, 4, 3),
     32: Sizes((2, 2), 64, 128, 4, 3),
-    64: Sizes((1, 2), 64, 128, 4, 3),
+    64: Sizes((1, 1), 64, 128, 4, 3),
 }
 _WEIGHT_GRAD_ALONE = Sizes((1, 1), 64, 64, 4, 3)
 _PROGRAMS = 528  # that gradients of weights are shared out to: four for every multiprocessor of an H200
