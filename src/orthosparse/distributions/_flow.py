@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse.aliases import Masks, Scores
-from orthosparse.distributions._batches import describe, outputs_on
-from orthosparse.distributions._weights import keys_of
+from orthosparse.distributions._inputs import describe, keys_of, outputs_on
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.substitution import preserve, seed_generators, with_tensors
 

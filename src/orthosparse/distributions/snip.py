@@ -9,10 +9,9 @@ from torch.nn.functional import nll_loss
 
 from orthosparse.aliases import Density, Masks
 from orthosparse.checks import check_density
-from orthosparse.distributions._batches import batches_of
+from orthosparse.distributions._inputs import batches_of, precise, weights_of
 from orthosparse.distributions._masks import budget_of, follows_paper_code, top_scored
 from orthosparse.distributions._objective import objective_of
-from orthosparse.distributions._weights import precise, weights_of
 from orthosparse.layers import Layer
 
 

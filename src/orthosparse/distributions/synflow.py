@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from orthosparse.aliases import Density, Masks
-from orthosparse.distributions._batches import batches_of, describe
 from orthosparse.distributions._flow import flow_of
+from orthosparse.distributions._inputs import batches_of, describe, weights_of
 from orthosparse.distributions._masks import budget_of, falling, follows_paper_code, top_scored
-from orthosparse.distributions._weights import weights_of
 from orthosparse.layers import Layer
 from orthosparse.progress import Progress, counted, reporter
 from orthosparse.randomness import draw_seed

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from orthosparse.distributions._batches import batches_of, outputs_on
+from orthosparse.distributions._inputs import batches_of, outputs_on
 
 MODEL = nn.Linear(3, 2)
 X, Y = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long)
