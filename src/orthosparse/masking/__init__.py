@@ -4,11 +4,11 @@ A mask is a parametrization of one tensor. ``module.weight`` is computed from th
 exact zeros, in value and in gradient, where the mask is false; the state dict holds ``weight`` and ``weight_mask``.
 """
 
-from orthosparse.masking.attach import attach, is_sparsified, masked_layers, masks_of
+from orthosparse.masking.attach import attach, is_sparsified, masked_layers, masks_of, synchronize
 from orthosparse.masking.exchange import compact_modules, on_masked_forms
 from orthosparse.masking.formats import export_prune_masks, import_prune_masks, to_semi_structured
 from orthosparse.masking.loading import load_sparse
-from orthosparse.masking.replace import bake, replace_masks, synchronize
+from orthosparse.masking.replace import bake, replace_masks
 
 __all__ = [
     "attach",

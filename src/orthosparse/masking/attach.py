@@ -1,13 +1,22 @@
-"""Masks on a model: which tensors can have one, attach them, and read them."""
+"""Masks on a model: which tensors can have one, attach them, keep them equal on all processes, and read them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from orthosparse.aliases import Masks
 from orthosparse.checks import check_autograd, check_flag, check_mapping, check_model, check_optimizer
-from orthosparse.distributed import compute_device, is_managed_elsewhere, is_sharded, move_fsdp_parameter, reshard
+from orthosparse.distributed import (
+    Group,
+    broadcast_,
+    compute_device,
+    is_managed_elsewhere,
+    is_sharded,
+    move_fsdp_parameter,
+    reshard,
+)
 from orthosparse.layers import Layer, layer_name, leaf, plain_modules, unwrapped
 from orthosparse.masking.masked_tensor import Mask, MaskedTensor, masked_tensors, register_mask, why_unmaskable
 from orthosparse.masking.optimizer_state import reset_entries
@@ -85,6 +94,23 @@ def _laid_out(mask: Tensor, parameter: Tensor, *, copy: bool) -> Tensor:
     if not copy and mask.device == parameter.device and mask.stride() == parameter.stride():
         return mask
     return torch.empty_like(parameter, dtype=torch.bool, requires_grad=False).copy_(mask)
+
+
+def synchronize(model: nn.Module, group: Group = None) -> None:
+    """Give every process the masks and parameters of the group's first one; all of them must call.
+
+    Does nothing without an initialised process group. A sharded parameter exists once: its parts stay, and become
+    zero off the mask.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    model = unwrapped(model)
+    reshard(model)
+    masked = masked_layers(model).values()
+    broadcast_((tensor.holder.mask for tensor in masked), group)
+    broadcast_((parameter for parameter in model.parameters() if not is_sharded(parameter)), group)
+    for tensor in masked:
+        tensor.zero_off_mask()
 
 
 def masked_layers(model: nn.Module) -> dict[str, MaskedTensor]:

@@ -1,13 +1,12 @@
-"""Masks on a model: exchange them, take them off, and keep them equal on all processes."""
+"""Masks on a model: exchange them, and take them off."""
 
 from collections.abc import Mapping
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from orthosparse.checks import check_mapping, check_model, check_optimizer
-from orthosparse.distributed import Group, broadcast_, is_sharded, move_fsdp_parameter, reshard
+from orthosparse.distributed import is_sharded, move_fsdp_parameter, reshard
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.masking.attach import check_masks, masked_layers, masked_owners_of
 from orthosparse.masking.exchange import compact_modules, dense_form, uncompact
@@ -88,23 +87,6 @@ def bake(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) ->
     reshard(model)
     for owner in [owner for found in owners.values() for owner in found]:
         move_fsdp_parameter(model, (remove_mask(*owner).home, owner[1]), owner)
-
-
-def synchronize(model: nn.Module, group: Group = None) -> None:
-    """Give every process the masks and parameters of the group's first one; all of them must call.
-
-    Does nothing without an initialised process group. A sharded parameter exists once: its parts stay, and become
-    zero off the mask.
-    """
-    if not (dist.is_available() and dist.is_initialized()):
-        return
-    model = unwrapped(model)
-    reshard(model)
-    masked = masked_layers(model).values()
-    broadcast_((tensor.holder.mask for tensor in masked), group)
-    broadcast_((parameter for parameter in model.parameters() if not is_sharded(parameter)), group)
-    for tensor in masked:
-        tensor.zero_off_mask()
 
 
 def _places(name: str, module: Compact, mask: Tensor) -> Tensor:
