@@ -71,16 +71,17 @@ def test_a_report_says_whether_weights_were_replaced():
     assert replaced not in str(orthosparse.prune(nn.Sequential(nn.Linear(6, 6)), 0.5))
 
 
-def row(module, mask, gain=1.0, **options):
+def row(module, mask, gain=1.0, asked=None, **options):
     (layer,) = find_layers(nn.Sequential(module), **options).values()
     structure = options.get("structure", "entries")
-    return row_of(layer, layer.weight() * mask, mask, asked=5, overlap=None, gain=gain, structure=structure)
+    asked = int(mask.sum()) if asked is None else asked
+    return row_of(layer, layer.weight() * mask, mask, asked=asked, overlap=None, gain=gain, structure=structure)
 
 
 def test_a_row_counts_entries_and_what_they_do_not_reach():
     linear, mask = nn.Linear(4, 3), torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0]]).bool()
     nn.init.ones_(linear.weight)
-    found = row(linear, mask)
+    found = row(linear, mask, asked=5)
     assert (found.layer, found.shape, found.numel, found.asked, found.got) == ("0", (3, 4), 12, 5, 3)
     assert (found.dead_outputs, found.outputs, found.dead_inputs, found.inputs) == (1, 3, 2, 4)
     # A A^T = [[2, 0, 1], [0, 0, 0], [1, 0, 1]], so that A A^T - I has squares 1 + 1 + 1 + 1
@@ -106,6 +107,24 @@ def test_a_layer_says_why_it_has_other_units():
     masks = [torch.ones_like(module.weight, dtype=torch.bool) for module in modules]
     notes = [row(*each, structure="block:16").note for each in zip(modules, masks, strict=True)]
     assert notes == ["entries: a kernel of 3 x 3", "entries: 16 does not divide its sides", ""]
+
+
+@pytest.mark.parametrize(
+    ("asked", "got", "floor", "note"),
+    [
+        (4, 4, 3, ""),
+        (5, 4, 3, "gave 1"),
+        (3, 5, 3, "took 2"),
+        (2, 3, 3, "raised to its floor 3"),
+        (2, 2, 3, "partial: floor 3"),
+    ],
+)
+def test_a_layer_says_what_became_of_its_count(asked, got, floor, note):
+    mask = torch.zeros(9, dtype=torch.bool)
+    mask[:got] = True
+    (layer,) = find_layers(nn.Linear(3, 3)).values()
+    own = {"asked": asked, "floor": floor, "overlap": None, "gain": 1.0, "structure": "entries"}
+    assert row_of(layer, layer.weight(), mask.view(3, 3), **own).note == note
 
 
 def test_a_frozen_layer_keeps_its_start():

@@ -13,12 +13,12 @@ FLOORS = {
     "lazy": -2,
     "registry": -2,
     "files": -1,
+    "structures": -1,
     "checks": -1,  # what arguments must be, for every floor
     "counts": 0,
     "gram": 0,
     "progress": 0,
     "randomness": 0,
-    "structures": 0,
     "strides": 0,
     "substitution": 0,
     "drafts": 0,

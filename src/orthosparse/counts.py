@@ -1,4 +1,4 @@
-"""Densities, of a model or by layer, as exact counts: rounded once, capped, raised to floors, the total kept."""
+"""Densities, of a tensor, a model or its layers, as exact counts: rounded once, capped, raised to floors."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -6,8 +6,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 from orthosparse.aliases import Counts, Densities, Density
-from orthosparse.checks import check_density, check_mapping
-from orthosparse.registry import did_you_mean, listed, matches_pattern
+from orthosparse.checks import check_density, check_int, check_mapping
+from orthosparse.registry import did_you_mean, listed, lookup, matches_pattern
+from orthosparse.structures import largest_fitting
 
 FLOORS = {
     "raise": "take the missing entries from the other layers, the total kept",
@@ -41,6 +42,49 @@ def least_density(count: int, size: int) -> float:
         for rounding in (ROUND_FLOOR, ROUND_CEILING)
     )
     return below if count_of(below, size) >= count else above
+
+
+def requested(density: float | None, count: int | None, size: int, unit: int = 1) -> int:
+    """Return the count that a density, or a count, asks for out of `size` entries, in whole units of so many.
+
+    Raises:
+        TypeError: not exactly one of both is given, or it is not a number.
+        ValueError: it is out of range, or a count that is not made of whole units.
+    """
+    if (count is None) == (density is None):
+        raise TypeError(f"density, count: expected exactly one of them; got density={density!r}, count={count!r}")
+    if density is not None:
+        return unit * count_of(density, size // unit)
+    wanted = check_int(count, "count")
+    if not 0 <= wanted <= size:
+        raise ValueError(f"count: expected an integer in [0, {size}]; got {wanted}")
+    if wanted % unit:
+        raise ValueError(f"count: expected a multiple of {unit}, the size of a block; got {wanted}")
+    return wanted
+
+
+def resolve(density: float | None, count: int | None, least: int, size: int, *, floor: str, block: int = 1) -> int:
+    """Return the count of one tensor: what is asked or, where that is below `least`, what the policy makes of it.
+
+    A density is rounded to whole blocks; a count must be made of them.
+
+    Raises:
+        ValueError: no such policy, or the policy is to refuse; the message names the smallest density that works, and
+            the largest block that would do.
+    """
+    wanted = requested(density, count, size, block**2)
+    lookup(TENSOR_FLOORS, floor, "floor")
+    if wanted >= least or floor == "partial":
+        return wanted
+    if floor == "minimal":
+        return least
+    came = f"count: got {wanted}" if density is None else f"density: got {density!r}, {wanted} entries"
+    fits = largest_fitting(block, lambda smaller: least // block * smaller <= wanted)
+    raise ValueError(
+        f"{came}; expected at least {least_density(least, size)}, {least} entries of {size}, for an orthogonal weight "
+        "(floor='partial' fills fewer, floor='minimal' fills as many as that)"
+        + (f"; structure={fits!r} fits" if fits else "")
+    )
 
 
 def apportion(shares: Mapping[str, float], total: int, caps: Mapping[str, int]) -> Counts:

@@ -1,4 +1,4 @@
-"""How many entries a tensor, or each layer, gets where fewer are asked for than orthogonality needs."""
+"""How many entries each layer gets where one is given fewer than orthogonality needs."""
 
 import logging
 from collections.abc import Mapping
@@ -7,69 +7,26 @@ from typing import Any
 import torch
 
 from orthosparse.aliases import Counts, Masks
-from orthosparse.checks import check_int
-from orthosparse.counts import TENSOR_FLOORS, count_of, in_units, least_density, raise_to_floors
+from orthosparse.counts import in_units, least_density, raise_to_floors
 from orthosparse.layers import Layer
 from orthosparse.masks import ScoredMasks, counts_of, resize, resize_by
 from orthosparse.randomness import derive
-from orthosparse.registry import listed, lookup
+from orthosparse.registry import listed
 from orthosparse.structures import largest_fitting
 
 _log = logging.getLogger(__name__)
 
 
-def requested(density: float | None, count: int | None, size: int, unit: int = 1) -> int:
-    """Return the count that a density, or a count, asks for out of `size` entries, in whole units of so many.
-
-    Raises:
-        TypeError: not exactly one of both is given, or it is not a number.
-        ValueError: it is out of range, or a count that is not made of whole units.
-    """
-    if (count is None) == (density is None):
-        raise TypeError(f"density, count: expected exactly one of them; got density={density!r}, count={count!r}")
-    if density is not None:
-        return unit * count_of(density, size // unit)
-    wanted = check_int(count, "count")
-    if not 0 <= wanted <= size:
-        raise ValueError(f"count: expected an integer in [0, {size}]; got {wanted}")
-    if wanted % unit:
-        raise ValueError(f"count: expected a multiple of {unit}, the size of a block; got {wanted}")
-    return wanted
-
-
-def resolve(density: float | None, count: int | None, least: int, size: int, *, floor: str, block: int = 1) -> int:
-    """Return the count of one tensor: what is asked or, where that is below `least`, what the policy makes of it.
-
-    A density is rounded to whole blocks; a count must be made of them.
-
-    Raises:
-        ValueError: no such policy, or the policy is to refuse; the message names the smallest density that works, and
-            the largest block that would do.
-    """
-    wanted = requested(density, count, size, block**2)
-    lookup(TENSOR_FLOORS, floor, "floor")
-    if wanted >= least or floor == "partial":
-        return wanted
-    if floor == "minimal":
-        return least
-    came = f"count: got {wanted}" if density is None else f"density: got {density!r}, {wanted} entries"
-    fits = largest_fitting(block, lambda smaller: least // block * smaller <= wanted)
-    raise ValueError(
-        f"{came}; expected at least {least_density(least, size)}, {least} entries of {size}, for an orthogonal weight "
-        "(floor='partial' fills fewer, floor='minimal' fills as many as that)"
-        + (f"; structure={fits!r} fits" if fits else "")
-    )
-
-
 def meet_floors(
     masks: Masks, floors: Counts, floor: str, seed: int, layers: Mapping[str, Layer], *, fixed: bool = False
 ) -> Masks:
-    """Return masks that have at least as many entries as `floors`, by the policy `floor` (a name in `counts.FLOORS`).
+    """Return masks that have at least as many entries as `floors`, where some of them have fewer.
 
     Units (entries or blocks) are added and removed by their scores where masks have some, else at random, from a
     generator that depends on `seed` and the layer's name.
 
     Args:
+        floor: the policy, a name in `counts.FLOORS` other than ``partial``, which keeps the masks as they are.
         fixed: the user gave the density of every layer: none gives entries to another.
 
     Raises:
@@ -78,8 +35,6 @@ def meet_floors(
     """
     counts = counts_of(masks)
     below = [name for name, count in counts.items() if count < floors[name]]
-    if not below or floor == "partial":
-        return masks
     if fixed and floor != "minimal":
         raise ValueError(_too_few(below, counts, floors, layers))
     numel, least = sum(mask.numel() for mask in masks.values()), sum(floors.values())
@@ -145,16 +100,3 @@ def _smaller_blocks(counts: Counts, floors: Counts, floor: str, layers: Mapping[
 
     structure = largest_fitting(max(layer.block for layer in layers.values()), fits)
     return f"; structure={structure!r} fits" if structure else ""
-
-
-def floor_notes(asked: Counts, got: Counts, floors: Counts) -> dict[str, str]:
-    """What became of each layer's count, in words."""
-    notes = dict.fromkeys(got, "")
-    for name, after in got.items():
-        before = asked[name]
-        if before < floors[name]:
-            met = after >= floors[name]
-            notes[name] = f"raised to its floor {floors[name]}" if met else f"partial: floor {floors[name]}"
-        elif after != before:
-            notes[name] = f"gave {before - after}" if after < before else f"took {after - before}"
-    return notes

@@ -25,7 +25,7 @@ from orthosparse.distributed import (
 )
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.drafts import Drafts, can_draft
-from orthosparse.floors import floor_notes, meet_floors
+from orthosparse.floors import meet_floors
 from orthosparse.layers import Layer, Selector, Split, find_layers, leaf, left_dense, summarize, unwrapped
 from orthosparse.masks import ScoredMasks, counts_of, overlap
 from orthosparse.members import Member, label, member_of, route
@@ -134,8 +134,10 @@ def sparsify(
     elif isinstance(given, ScoredMasks) and not fill.is_own and "align" in fill.options:
         filled_by.setdefault("align", "mask")
     floors = {name: _floor(fill, layer, filled_by) for name, layer in layers.items()}
-    masks = dict(meet_floors(given, floors, floor, seed, layers, fixed=isinstance(density, Mapping)))
     asked, scored = counts_of(given), given if isinstance(given, ScoredMasks) else None
+    masks = dict(given)
+    if floor != "partial" and any(asked[name] < least for name, least in floors.items()):
+        masks = meet_floors(given, floors, floor, seed, layers, fixed=isinstance(density, Mapping))
     del given  # each mask can be freed as soon as its layer has another one
     draw = partial(fill, model, gain=gain, bias_std=bias_std, progress=progress, **filled_by)
     measure = partial(_rows, asked=asked, floors=floors, scored=scored, structure=structure, gain=gain)
@@ -213,7 +215,6 @@ def _rows(
 ) -> list[Row]:
     """Measure layers whose weights lie on these masks."""
     given = {name: scored[name] for name in masks} if scored else {}
-    notes = floor_notes({name: asked[name] for name in masks}, counts_of(masks), floors)
     overlaps = overlap(given, masks) if scored else dict.fromkeys(masks)
     return [
         row_of(
@@ -224,7 +225,7 @@ def _rows(
             overlap=overlaps[name],
             gain=gain,
             structure=structure,
-            note=notes[name],
+            floor=floors[name],
         )
         for name, layer in layers.items()
     ]

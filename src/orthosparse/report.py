@@ -194,21 +194,28 @@ def row_of(
     overlap: float | None,
     gain: float,
     structure: str,
-    note: str = "",
+    floor: int = 0,
 ) -> Row:
     """Measure one layer, given its whole (not sharded) weight and mask, and the structure that was asked for."""
     # To each expert its own outputs and inputs, as to each group.
     mask, groups = (mask.flatten(0, 1), layer.experts) if layer.stacked else (mask, layer.groups)
     out, into = (dead(mask, groups=groups, transposed=layer.transposed) for dead in (dead_outputs, dead_inputs))
     rank, stride_note = _stride(layer, weight)
-    notes = [note, _structure_note(layer, structure), layer.note, stride_note, _zeros_note(layer, weight, out)]
+    got = counts_of({layer.name: mask})[layer.name]
+    notes = [
+        _count_note(asked, got, floor),
+        _structure_note(layer, structure),
+        layer.note,
+        stride_note,
+        _zeros_note(layer, weight, out),
+    ]
     frozen = [] if layer.parameter().requires_grad else ["frozen: keeps this start"]
     return Row(
         layer=layer.name,
         shape=tuple(layer.shape),
         numel=layer.numel,
         asked=asked,
-        got=counts_of({layer.name: mask})[layer.name],
+        got=got,
         overlap=overlap,
         orthogonality=_score(layer, weight, gain),
         outputs=len(out),
@@ -218,6 +225,13 @@ def row_of(
         note="; ".join([*filter(None, notes), *frozen]),
         rank=rank,
     )
+
+
+def _count_note(asked: int, got: int, floor: int) -> str:
+    """Say what became of a layer's count."""
+    if asked < floor:
+        return f"raised to its floor {floor}" if got >= floor else f"partial: floor {floor}"
+    return f"gave {asked - got}" if got < asked else f"took {got - asked}" if got > asked else ""
 
 
 def _zeros_note(layer: Layer, weight: torch.Tensor, dead: torch.Tensor) -> str:

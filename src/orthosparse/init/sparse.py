@@ -7,9 +7,8 @@ import torch
 
 from orthosparse.aliases import StartName, StopName, StructureName, TensorFloorName
 from orthosparse.checks import MATRIX, check_align, check_density, check_fillable
-from orthosparse.counts import count_of
+from orthosparse.counts import count_of, requested, resolve
 from orthosparse.distributed import write_
-from orthosparse.floors import requested, resolve
 from orthosparse.givens import Law, can_hold, sample, sample_blocks
 from orthosparse.init import alignment
 from orthosparse.init.alignment import permute

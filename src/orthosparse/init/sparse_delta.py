@@ -8,9 +8,8 @@ import torch
 
 from orthosparse.aliases import StartName, StopName, TapName, TensorFloorName
 from orthosparse.checks import KERNEL, check_align, check_density, check_fillable
-from orthosparse.counts import apportion, count_of, raise_to_floors
+from orthosparse.counts import apportion, count_of, raise_to_floors, resolve
 from orthosparse.distributed import write_
-from orthosparse.floors import resolve
 from orthosparse.givens import Law, sample_batch
 from orthosparse.init import alignment, delta
 from orthosparse.init.sparse import core_of
