@@ -245,3 +245,17 @@ def test_densities_by_number_in_place_of_name_are_refused():
         TypeError, match=re.escape("density: expected a mapping from layer names; got the name 0 (int)")
     ):
         orthosparse.sparsify(nn.Sequential(nn.Linear(4, 4)), {0: 0.5})
+
+
+@pytest.mark.parametrize("structure", ["entries", "2:4", "block:16", "block:64", "block:1024"])
+def test_known_structures_are_returned(structure):
+    assert checks.check_structure(structure) == structure
+
+
+@pytest.mark.parametrize(
+    "wrong", ["block", "block:", "block:8", "block:48", "block:-64", "block:064", "block: 64", "4:8", "", None, 64]
+)
+def test_unknown_structures_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=r"structure: expected 'entries', '2:4' or 'block:N'.*; got ") as caught:
+        checks.check_structure(wrong)
+    assert repr(wrong) in str(caught.value)

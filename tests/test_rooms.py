@@ -11,9 +11,9 @@ FLOORS = {
     "threads": -2,
     "aliases": -2,  # types, for every floor
     "lazy": -2,
+    "structures": -2,
     "registry": -2,
     "files": -1,
-    "structures": -1,
     "checks": -1,  # what arguments must be, for every floor
     "counts": 0,
     "gram": 0,

@@ -1,11 +1,9 @@
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orthosparse.structures import (
     block_of,
-    check_structure,
     fitting,
     grid_of,
     largest_fitting,
@@ -14,20 +12,6 @@ from orthosparse.structures import (
     tiled,
     two_of_four,
 )
-
-
-@pytest.mark.parametrize("structure", ["entries", "2:4", "block:16", "block:64", "block:1024"])
-def test_known_structures_are_returned(structure):
-    assert check_structure(structure) == structure
-
-
-@pytest.mark.parametrize(
-    "wrong", ["block", "block:", "block:8", "block:48", "block:-64", "block:064", "block: 64", "4:8", "", None, 64]
-)
-def test_unknown_structures_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=r"structure: expected 'entries', '2:4' or 'block:N'.*; got ") as caught:
-        check_structure(wrong)
-    assert repr(wrong) in str(caught.value)
 
 
 @given(st.lists(st.integers(1, 40).map(lambda side: 8 * side), min_size=1, max_size=4), st.sampled_from([16, 32, 64]))

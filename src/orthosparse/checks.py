@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from orthosparse.structures import BLOCK, ENTRIES, SMALLEST_BLOCK, TWO_OF_FOUR
+
 FILLABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MATRIX, KERNEL = (2,), (3, 4, 5)  # how many sides
 
@@ -388,6 +390,31 @@ def check_path(path: object) -> Path:
     if not found.name or "\0" in str(found):
         raise ValueError(f"path: expected the path of a file; got {str(path)!r}")
     return found
+
+
+def check_structure(structure: str) -> str:
+    """Return `structure`.
+
+    Raises:
+        ValueError: it is none that there is.
+
+    Example:
+        >>> check_structure("block:48")
+        Traceback (most recent call last):
+        ...
+        ValueError: structure: expected 'entries', '2:4' or 'block:N', N a power of two from 16 on; got 'block:48'
+    """
+    if not isinstance(structure, str) or (structure not in (ENTRIES, TWO_OF_FOUR) and not _is_block(structure)):
+        expected = f"{ENTRIES!r}, {TWO_OF_FOUR!r} or '{BLOCK}N', N a power of two from {SMALLEST_BLOCK} on"
+        raise ValueError(f"structure: expected {expected}; got {structure!r}")
+    return structure
+
+
+def _is_block(structure: str) -> bool:
+    prefix, digits = structure[: len(BLOCK)], structure[len(BLOCK) :]
+    if prefix != BLOCK or not (digits.isascii() and digits.isdigit()) or digits.startswith("0"):
+        return False
+    return int(digits) >= SMALLEST_BLOCK and int(digits).bit_count() == 1
 
 
 def check_per_side(value: int | Sequence[int], dims: int, name: str, *, least: int) -> tuple[int, ...]:

@@ -12,32 +12,7 @@ import torch
 
 ENTRIES, TWO_OF_FOUR = "entries", "2:4"
 SMALLEST_BLOCK = 16  # what the matrix units of a GPU multiply at once
-_BLOCK = "block:"
-
-
-def check_structure(structure: str) -> str:
-    """Return `structure`.
-
-    Raises:
-        ValueError: it is none that there is.
-
-    Example:
-        >>> check_structure("block:48")
-        Traceback (most recent call last):
-        ...
-        ValueError: structure: expected 'entries', '2:4' or 'block:N', N a power of two from 16 on; got 'block:48'
-    """
-    if not isinstance(structure, str) or (structure not in (ENTRIES, TWO_OF_FOUR) and not _is_block(structure)):
-        expected = f"{ENTRIES!r}, {TWO_OF_FOUR!r} or '{_BLOCK}N', N a power of two from {SMALLEST_BLOCK} on"
-        raise ValueError(f"structure: expected {expected}; got {structure!r}")
-    return structure
-
-
-def _is_block(structure: object) -> bool:
-    digits = structure.removeprefix(_BLOCK) if isinstance(structure, str) and structure.startswith(_BLOCK) else ""
-    if not (digits.isascii() and digits.isdigit()) or digits.startswith("0"):
-        return False
-    return int(digits) >= SMALLEST_BLOCK and int(digits).bit_count() == 1
+BLOCK = "block:"
 
 
 def block_of(structure: str) -> int:
@@ -47,7 +22,7 @@ def block_of(structure: str) -> int:
         >>> block_of("block:64"), block_of("entries")
         (64, 1)
     """
-    return int(structure.removeprefix(_BLOCK)) if structure.startswith(_BLOCK) else 1
+    return int(structure.removeprefix(BLOCK)) if structure.startswith(BLOCK) else 1
 
 
 def fitting(structure: str, sides: Iterable[int]) -> str:
@@ -60,7 +35,7 @@ def fitting(structure: str, sides: Iterable[int]) -> str:
         ('block:32', 'entries')
     """
     least = math.gcd(*sides)
-    if structure in (ENTRIES, TWO_OF_FOUR):
+    if structure == TWO_OF_FOUR:
         return structure if least % 4 == 0 else ENTRIES
     return largest_fitting(2 * block_of(structure), lambda block: least % block == 0) or ENTRIES
 
@@ -75,7 +50,7 @@ def largest_fitting(block: int, fits: Callable[[int], bool]) -> str | None:
     while block > 1:
         block = block // 2 if block > SMALLEST_BLOCK else 1
         if fits(block):
-            return ENTRIES if block == 1 else f"{_BLOCK}{block}"
+            return ENTRIES if block == 1 else f"{BLOCK}{block}"
     return None
 
 
@@ -136,7 +111,7 @@ def structure_of(mask: torch.Tensor) -> str:
     edges = [_edges(matrix), _edges(matrix.T)]
     common = math.gcd(*matrix.shape, *(edge for side in edges for edge in side))
     block = common & -common  # the largest power of two that divides it
-    return f"{_BLOCK}{block}" if block >= SMALLEST_BLOCK else ENTRIES
+    return f"{BLOCK}{block}" if block >= SMALLEST_BLOCK else ENTRIES
 
 
 def _edges(matrix: torch.Tensor) -> list[int]:

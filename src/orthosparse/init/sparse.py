@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from orthosparse.aliases import StartName, StopName, StructureName, TensorFloorName
-from orthosparse.checks import MATRIX, check_align, check_density, check_fillable
+from orthosparse.checks import MATRIX, check_align, check_density, check_fillable, check_structure
 from orthosparse.counts import count_of, requested, resolve
 from orthosparse.distributed import write_
 from orthosparse.givens import Law, can_hold, sample, sample_blocks
@@ -18,7 +18,6 @@ from orthosparse.structures import (
     ENTRIES,
     TWO_OF_FOUR,
     block_of,
-    check_structure,
     fitting,
     means_of,
     tiled,

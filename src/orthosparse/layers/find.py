@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from orthosparse.aliases import StructureName
-from orthosparse.checks import check_model
+from orthosparse.checks import check_model, check_structure
 from orthosparse.layers.fused import FUSED, Split, check_split, with_parts
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
 from orthosparse.layers.tensors import (
@@ -22,7 +22,7 @@ from orthosparse.layers.tensors import (
     tensors_of,
 )
 from orthosparse.registry import did_you_mean, matches_pattern
-from orthosparse.structures import ENTRIES, TWO_OF_FOUR, check_structure, fitting
+from orthosparse.structures import ENTRIES, TWO_OF_FOUR, fitting
 
 Selector = str | type[nn.Module] | Callable[[str, nn.Module], bool]
 
@@ -150,7 +150,7 @@ def _is_function(selector: object) -> bool:
 
 def _fitting(structure: str, layer: Layer) -> str:
     """The structure that this layer gets."""
-    if layer.taps > 1 or layer.stacked:
+    if structure == ENTRIES or layer.taps > 1 or layer.stacked:
         return ENTRIES
     pieces = [part // layer.repeats for part in layer.parts]  # rows that lie side by side
     return fitting(structure, [*pieces, *(side for shape in layer.shapes for side in shape)])
@@ -209,10 +209,8 @@ def left_dense(model: nn.Module, layers: Mapping[str, Layer]) -> dict[str, str]:
         if is_known(module) and module._buffers.get("weight") is not None:
             left[layer_name(module_name, "weight")] = "buffer"
         facts = dict(tensors_of(module, module_name, everything=False))
-        known, biases = set(facts), {bias for each in facts.values() for bias in each.get("biases", ())}
-        computed = [
-            name for name in {**dict.fromkeys(tensor_names(module)), **dict.fromkeys(known)} if _is_made(module, name)
-        ]
+        biases = {bias for each in facts.values() for bias in each.get("biases", ())}
+        computed = [name for name in dict.fromkeys([*tensor_names(module), *facts]) if _is_made(module, name)]
         left |= {layer_name(module_name, tensor): "computed from several tensors" for tensor in computed}
         for tensor in (name for name in tensor_names(module) if has_one_leaf(module, name) and name not in biases):
             parameter = leaf(module, tensor)
@@ -220,7 +218,7 @@ def left_dense(model: nn.Module, layers: Mapping[str, Layer]) -> dict[str, str]:
                 seen.add(id(parameter))
                 # weight_v of an older weight norm belongs to a weight that was named already
                 if not any(tensor.startswith(f"{name}_") for name in computed):
-                    left[layer_name(module_name, tensor)] = _reason(module, parameter, known=tensor in known)
+                    left[layer_name(module_name, tensor)] = _reason(module, parameter, known=tensor in facts)
     return left
 
 

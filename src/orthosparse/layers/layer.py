@@ -100,7 +100,7 @@ class Layer:
     @property
     def block(self) -> int:
         """Side of the square blocks that are active or not; 1 where those are entries."""
-        return block_of(self.structure)
+        return 1 if self.structure == ENTRIES else block_of(self.structure)
 
     @property
     def unit(self) -> int:
