@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 from orthosparse.layers import find_layers, unwrapped
-from orthosparse.layers.find import Selection, left_dense
+from orthosparse.layers.find import left_dense
 from orthosparse.masking.formats import import_prune_masks
 
 
@@ -428,31 +428,26 @@ def model():
 )
 def test_a_selector_takes_modules_and_what_lies_below(model, selector, taken):
     for form in (selector, [selector]):
-        selection = Selection(model, form, "exclude")
-        assert {name for name in ("body.0", "body.1", "head") if selection.matches(name, "weight")} == taken
+        assert {*find_layers(model, include=form)} == taken
+        assert {*find_layers(model)} - {*find_layers(model, exclude=form)} == taken
 
 
 def test_a_name_that_matches_nothing_is_an_error(model):
     with pytest.raises(ValueError, match="exclude: expected names of modules; 'haed' matches none"):
-        Selection(model, ["haed"], "exclude")
+        find_layers(model, exclude=["haed"])
 
 
 def test_what_is_no_selector_is_an_error(model):
     with pytest.raises(TypeError, match="include: expected a name, a glob, a module type or a callable; got 3"):
-        Selection(model, [3], "include")
+        find_layers(model, include=[3])
     with pytest.raises(TypeError, match="include: expected one selector or a sequence of them; got 3"):
-        Selection(model, 3, "include")
+        find_layers(model, include=3)
 
 
-def test_only_a_plain_string_names_a_tensor_or_a_module_around_it():
-    model = nn.ModuleDict({"a": nn.Sequential(nn.Linear(2, 2)), "ab": nn.Linear(2, 2)})
-
-    def names(selector, *place):
-        return Selection(model, selector, "include").names(*place)
-
-    assert names("a", "a.0", "weight")
-    assert names("a.0", "a.0", "weight")
-    assert names("a.0.weight", "a.0", "weight")
-    assert not names("a", "ab", "weight")
-    assert not names("a*", "a.0", "weight")
-    assert not names(nn.Linear, "a.0", "weight")
+@pytest.mark.parametrize("named", ["a", "a.0", "a.0.weight"])
+def test_only_a_plain_string_names_a_frozen_tensor_or_a_module_around_it(named):
+    model = nn.ModuleDict({"a": nn.Sequential(nn.Linear(2, 2)), "ab": nn.Linear(2, 2)}).requires_grad_(False)
+    assert [*find_layers(model, include=named)] == ["a.0"]
+    for selector in ("a*", nn.Linear, lambda name, module: True):
+        assert not find_layers(model, include=selector)
+        assert [*find_layers(model, include=[named, selector])] == ["a.0"]

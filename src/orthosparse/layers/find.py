@@ -71,19 +71,18 @@ def find_layers(
     """
     check_structure(structure)
     model = unwrapped(check_model(model))
-    wanted = None if include is None else Selection(model, include, "include")
-    unwanted = Selection(model, exclude, "exclude")
+    wanted = None if include is None else _selectors(model, include, "include")
+    unwanted = _selectors(model, exclude, "exclude")
     if split is not None:
         check_split(model, split)
     owners = _owners(model)
     layers: dict[int, Layer] = {}
     for layer in _candidates(model, everything=wanted is not None):
-        names = layer.module_name, layer.tensor
-        if unwanted.matches(*names) or not (wanted is None or wanted.matches(*names)):
+        if _is_selected(layer, unwanted, model) or not (wanted is None or _is_selected(layer, wanted, model)):
             continue
         _check_can_be_masked(layer)
         parameter = layer.parameter()
-        named = wanted is not None and wanted.names(*names)
+        named = wanted is not None and _is_named(layer, wanted)
         if not layer.numel or (_is_protected(layer, owners[id(parameter)]) and not named):
             continue
         if id(parameter) not in layers:
@@ -98,54 +97,51 @@ def find_layers(
     return {layer.name: layer for layer in layers.values()}
 
 
-class Selection:
-    """A user's selectors, checked once against a model, then asked about tensor after tensor.
-
-    A selector stands for the modules it matches and everything below them; a string may also name a tensor.
-
-    Raises:
-        TypeError: something that is not a selector.
-        ValueError: a string that matches nothing in the model.
-    """
-
-    def __init__(self, model: nn.Module, selectors: Sequence[Selector] | Selector, argument: str) -> None:
-        single = isinstance(selectors, str | type) or _is_function(selectors)
-        if not (single or (isinstance(selectors, Iterable) and not isinstance(selectors, nn.Module | Tensor | bytes))):
-            raise TypeError(f"{argument}: expected one selector or a sequence of them; got {selectors!r}")
-        self.selectors: list[Selector] = [selectors] if single else list(selectors)  # type: ignore[list-item, arg-type]
-        self.modules = dict(model.named_modules())
-        known = [*self.modules, *(name for name, _ in model.named_parameters(remove_duplicate=False))]
-        for selector in self.selectors:
-            if not (isinstance(selector, str | type) or _is_function(selector)):
-                raise TypeError(f"{argument}: expected a name, a glob, a module type or a callable; got {selector!r}")
-            if isinstance(selector, str) and not any(matches_pattern(selector, name) for name in known):
-                none = f"{selector!r} matches none of this model{did_you_mean(selector, known)}"
-                raise ValueError(f"{argument}: expected names of modules; {none}")
-
-    def matches(self, module_name: str, tensor: str) -> bool:
-        """Whether a selector takes this tensor, its module, or a module around it."""
-        names = module_name.split(".")
-        around = [".".join(names[:i]) for i in range(len(names), 0, -1)]
-        return any(self._takes(selector, around, f"{module_name}.{tensor}".lstrip(".")) for selector in self.selectors)
-
-    def names(self, module_name: str, tensor: str) -> bool:
-        """Whether a string, and no glob, is the name of this tensor, its module, or a module around it."""
-        return any(
-            isinstance(name, str) and f"{module_name}.{tensor}.".lstrip(".").startswith(f"{name}.")
-            for name in self.selectors
-        )
-
-    def _takes(self, selector: Selector, around: list[str], tensor: str) -> bool:
-        if isinstance(selector, str):
-            return any(matches_pattern(selector, name) for name in (*around, tensor))
-        if isinstance(selector, type):
-            return any(isinstance(self.modules[name], selector) for name in around)
-        return any(selector(name, self.modules[name]) for name in around)
+def _selectors(model: nn.Module, given: Sequence[Selector] | Selector, argument: str) -> list[Selector]:
+    """Return the selectors of a user, checked against the model."""
+    single = isinstance(given, str | type) or _is_function(given)
+    if not (single or (isinstance(given, Iterable) and not isinstance(given, nn.Module | Tensor | bytes))):
+        raise TypeError(f"{argument}: expected one selector or a sequence of them; got {given!r}")
+    selectors: list[Selector] = [given] if single else list(given)  # type: ignore[list-item, arg-type]
+    parameters = model.named_parameters(remove_duplicate=False)
+    known = [name for name, _ in (*model.named_modules(), *parameters)]
+    for selector in selectors:
+        if not (isinstance(selector, str | type) or _is_function(selector)):
+            raise TypeError(f"{argument}: expected a name, a glob, a module type or a callable; got {selector!r}")
+        if isinstance(selector, str) and not any(matches_pattern(selector, name) for name in known):
+            none = f"{selector!r} matches none of this model{did_you_mean(selector, known)}"
+            raise ValueError(f"{argument}: expected names of modules; {none}")
+    return selectors
 
 
 def _is_function(selector: object) -> bool:
     """Whether it can be asked about a module; a module itself, which is callable too, names nothing."""
     return callable(selector) and not isinstance(selector, nn.Module)
+
+
+def _is_selected(layer: Layer, selectors: list[Selector], model: nn.Module) -> bool:
+    """Whether a selector takes the layer's tensor, its module, or a module around it."""
+    names = layer.module_name.split(".")
+    around = [".".join(names[:i]) for i in range(len(names), 0, -1)]
+    for selector in selectors:
+        if isinstance(selector, str):
+            found = any(matches_pattern(selector, name) for name in (*around, _tensor_name(layer)))
+        elif isinstance(selector, type):
+            found = any(isinstance(model.get_submodule(name), selector) for name in around)
+        else:
+            found = any(selector(name, model.get_submodule(name)) for name in around)
+        if found:
+            return True
+    return False
+
+
+def _is_named(layer: Layer, selectors: list[Selector]) -> bool:
+    """Whether a string, and no glob, is the name of the layer's tensor, its module, or a module around it."""
+    return any(isinstance(name, str) and f"{_tensor_name(layer)}.".startswith(f"{name}.") for name in selectors)
+
+
+def _tensor_name(layer: Layer) -> str:
+    return f"{layer.module_name}.{layer.tensor}".lstrip(".")
 
 
 def _fitting(structure: str, layer: Layer) -> str:
