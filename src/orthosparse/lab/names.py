@@ -24,7 +24,7 @@ TABLES = {
     "check": ("lab/bench/sampler.py", "CHECKS"),
     "compact_check": ("lab/bench/compact.py", "CHECKS"),
     "data": ("lab/data/__init__.py", "DATA"),
-    "dense_init": ("lab/models/dense.py", "DENSE_INITS"),
+    "dense_init": ("lab/models/__init__.py", "DENSE_INITS"),
     "distribution": ("distributions/__init__.py", "DISTRIBUTIONS"),
     "dynamic": ("lab/training/run.py", "DYNAMICS"),
     "engine": ("lab/sweep/engines/__init__.py", "ENGINES"),
