@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from orthosparse.lab.experiments._fields import changed_fields, plain_fields, words_of
+from orthosparse.lab.training.run import changed_fields, plain_fields, words_of
 
 # Told how far an experiment has come: the fraction done, and a few words.
 Progress = Callable[[float, str], None]

@@ -2,14 +2,21 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from orthosparse.lab.experiments._experiment import Experiment, Progress
-from orthosparse.lab.experiments._fields import changed_fields, plain_fields, words_of
 from orthosparse.lab.training.recipe import RECIPES, Recipe
-from orthosparse.lab.training.run import Run, recipe_for, stack_key, why_not_stacked
+from orthosparse.lab.training.run import (
+    Run,
+    changed_fields,
+    plain_fields,
+    recipe_for,
+    stack_key,
+    why_not_stacked,
+    words_of,
+)
 
 # Seconds of one step of 128 images on a fast GPU, and training images: rough, for the estimate alone.
 _STEP = {"mlp": 0.001, "mlp1000": 0.03, "cnn1000": 0.2, "resnet32": 0.004, "resnet56": 0.007, "resnet110": 0.013}
@@ -69,7 +76,7 @@ class Training(Experiment, Run):
 
     def described(self) -> dict[str, Any]:
         """Return every field, and those of the recipe beside them."""
-        return plain_fields(self) | {"recipe": self._base()} | _floats(asdict(self.recipe))
+        return plain_fields(self) | {"recipe": self._base()} | plain_fields(self.recipe)
 
     def label(self) -> str:
         """Return the given fields in a few words, the start among them."""
@@ -140,11 +147,5 @@ def run_together(trainings: Sequence[tuple[Training, int]], **options: Any) -> l
 
 def _changes(recipe: Recipe, base: Recipe) -> dict[str, Any]:
     """Return the values of a recipe that another one has otherwise."""
-    own, other = _floats(asdict(recipe)), _floats(asdict(base))
+    own, other = plain_fields(recipe), plain_fields(base)
     return {name: value for name, value in own.items() if value != other[name]}
-
-
-def _floats(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a recipe, whole numbers in fields of floats as floats."""
-    kinds = {field.name: field.type for field in fields(Recipe)}
-    return {name: float(value) if kinds[name] is float else value for name, value in values.items()}

@@ -1,9 +1,9 @@
-"""The description of a run in plain values, and the paper's values of what it leaves out."""
+"""The description of a run, in plain values and in words, and the paper's values of what it leaves out."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, get_args
 
 from orthosparse.lab.names import check_model, check_name, is_function
 from orthosparse.lab.training.recipe import RECIPES, Recipe, described
@@ -85,7 +85,52 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """Return all of it as nested dictionaries that JSON can hold."""
-        return {each: list(value) if isinstance(value, tuple) else value for each, value in asdict(self).items()}
+        return plain_fields(self) | {"recipe": plain_fields(self.recipe)}
+
+
+def plain_fields(description: Any) -> dict[str, Any]:
+    """Return every field of a dataclass in plain values."""
+    return {each.name: _plain(each, getattr(description, each.name)) for each in fields(description)}
+
+
+def changed_fields(description: Any, unread: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields that differ from their defaults, in plain values, without those that nobody reads."""
+    plain = plain_fields(description)
+    read = [each for each in fields(description) if each.name not in unread]
+    return {each.name: plain[each.name] for each in read if plain[each.name] != _default(each)}
+
+
+def words_of(given: dict[str, Any]) -> list[str]:
+    """Return fields in words.
+
+    Example:
+        >>> words_of({"model": "mlp", "density": 0.1, "epochs": 3, "options": {"iterations": 20}})
+        ['mlp', 'density=0.1', 'epochs=3', 'iterations=20']
+    """
+    return [_word(name, value) for name, value in given.items()]
+
+
+def _default(one: Field[Any]) -> Any:
+    """Return the plain default of a field; MISSING, which equals nothing, where it has none."""
+    if one.default_factory is not MISSING:
+        return _plain(one, one.default_factory())
+    return one.default if one.default is MISSING else _plain(one, one.default)
+
+
+def _plain(one: Field[Any], value: Any) -> Any:
+    """Return what JSON makes of a value: tuples become lists, and a whole number in a field of floats a float."""
+    if isinstance(value, int) and not isinstance(value, bool) and float in (one.type, *get_args(one.type)):
+        return float(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _word(name: str, value: Any) -> str:
+    """Return a value as people would say it: names alone, and numbers with what they are."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return " ".join(f"{inner}={value[inner]}" for inner in sorted(value))
+    return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
 
 
 def _check_names(run: Run) -> None:
