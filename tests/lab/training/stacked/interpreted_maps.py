@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lab.training.stacked.stacked import CPU, check_same, given_to, networks_of, passed, stacked
+from lab.training.stacked.stacked import CPU, check_constant, check_same, given_to, networks_of, passed, stacked
 from orthosparse.lab.models import ACTIVATIONS
 from orthosparse.lab.models.stages import Grid, Norms, Stage
 from orthosparse.lab.training.devices import arithmetic
@@ -34,7 +34,7 @@ def samples(generator, *, rows=70, width=64, count=1):
 
 
 def line(generator):
-    return torch.randn(2, 2, 64, generator=generator)
+    return torch.randn(3, 2, 64, generator=generator)
 
 
 def check_close(mine, theirs):
@@ -65,7 +65,7 @@ def test_gradients_before_activations_and_their_sums_are_those_of_torch(activati
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_no_activation_hides_what_is_not_finite(activation):
     z = torch.tensor([torch.nan, torch.inf, -torch.inf, -torch.nan, 1.0, -1.0]).view(1, 6, 1).repeat(1, 1, 16)
-    plain = torch.stack([torch.ones(1, 16), torch.zeros(1, 16)])
+    plain = torch.stack([torch.ones(1, 16), torch.zeros(1, 16), torch.zeros(1, 16)])
     mine, theirs = (maps.normalise(z, plain, activation) for maps in (OURS, THEIRS))
     torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-6, equal_nan=True)
     assert mine[0, :, 0].isnan().tolist() == [True, False, False, True, False, False]
@@ -95,7 +95,7 @@ def test_lines_and_planes_are_those_of_torch(generator):
     check_close(slab.scale.gradient, other.scale.gradient)
     check_close(slab.shift.gradient, other.shift.gradient)
     assert slab.samples == other.samples == 70
-    plane = torch.randn(3, 2, 64, generator=generator)
+    plane = torch.randn(4, 2, 64, generator=generator)
     check_close(OURS.norm_backward(v, z, plane), THEIRS.norm_backward(v, z, plane))
 
 
@@ -111,6 +111,11 @@ def test_a_variance_is_never_negative_and_never_hidden(generator):
     assert slab.batch_var[0, 0].tolist() == [0.0] * 64
     assert slab.batch_var[0, 1].isinf().nonzero().tolist() == [[5]]
     assert slab.batch_var[0, 1].isnan().nonzero().tolist() == [[3]]
+
+
+def test_a_constant_channel_becomes_its_shift_and_nothing_else(generator):
+    slab = normed(generator, Grid(2, 2, 3, 1), 16, 64)
+    check_constant(OURS, slab, generator)
 
 
 GRIDS = {

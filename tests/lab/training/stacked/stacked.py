@@ -67,3 +67,16 @@ def given_to(shape, batch, generator, *, members=2, device=CPU):
     """Return pictures, and the gradient of the logits."""
     images = torch.randn(members, batch, *shape, generator=generator)
     return images.to(device), torch.randn(members, batch, CLASSES, generator=generator).to(device)
+
+
+def check_constant(maps, slab, generator, *, rows=70):
+    """Check that constant channels become their shifts exactly, and that their gradients lose their means alone."""
+    networks, width = slab.scale.value.shape[1:]
+    # Of so few bits that their sums are exact, as those of bfloat16 are.
+    z = torch.randn(networks, 1, width, generator=generator).bfloat16().float().repeat(1, rows, 1)
+    v = torch.randn(z.shape, generator=generator)
+    found = maps.normalise(z, maps.scale_shift(slab, 0, maps.sums(z, z), rows), "linear")
+    assert torch.equal(found, slab.shift.value[0].unsqueeze(1).expand_as(z))
+    back = maps.norm_backward(v, z, maps.norm_grads(slab, 0, maps.sums(v, z), rows))
+    scale = slab.scale.value[0] * (slab.batch_var[0] + slab.norms.eps).rsqrt()
+    torch.testing.assert_close(back, scale.unsqueeze(1) * (v - v.mean(1, keepdim=True)), rtol=1e-5, atol=1e-3)

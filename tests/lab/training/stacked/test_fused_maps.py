@@ -22,7 +22,7 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 
 @needs_interpreter
 def test_by_the_interpreter_the_kernels_compute_what_torch_computes():
-    check_interpreted("interpreted_maps.py", 28)
+    check_interpreted("interpreted_maps.py", 29)
 
 
 def launched(dtype, precision, generator, monkeypatch):

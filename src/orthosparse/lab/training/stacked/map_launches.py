@@ -134,7 +134,7 @@ def products_shape(grad: Tensor, x: Tensor, shared: tuple[Tiling, Sizes]) -> tup
 def scale_shift(slab: NormSlab, layer: int, sums: Tensor, rows: int) -> Tensor:
     """Return what a normalisation does to a batch of these sums, and write its statistics."""
     scale, shift = slab.scale.value[layer], slab.shift.value[layer]
-    found = scale.new_empty(2, *scale.shape)
+    found = scale.new_empty(3, *scale.shape)
     _norms().scale_shift[(len(sums),)](
         sums, scale, shift, slab.batch_mean[layer], slab.batch_var[layer], found, sums.shape[1], rows,
         slab.norms.eps, WIDTH=scale.shape[1], BLOCK=_TILES, num_warps=_WARPS, **FUSION,
@@ -145,7 +145,7 @@ def scale_shift(slab: NormSlab, layer: int, sums: Tensor, rows: int) -> Tensor:
 def norm_grads(slab: NormSlab, layer: int, sums: Tensor, rows: int) -> Tensor:
     """Return what a normalisation does to gradients of these sums, and write those of its scale and shift."""
     scale = slab.scale.value[layer]
-    found = scale.new_empty(3, *scale.shape)
+    found = scale.new_empty(4, *scale.shape)
     _norms().norm_grads[(len(sums),)](
         sums, scale, slab.batch_mean[layer], slab.batch_var[layer], slab.scale.gradient[layer],
         slab.shift.gradient[layer], found, sums.shape[1], rows, slab.norms.eps,

@@ -1,9 +1,13 @@
 """Convolutions padded with zeros and batch normalisations, for all networks at once, in torch's own operations.
 
 Samples are ``[networks, rows, channels]``, a row for every position of every image. What a normalisation needs to know
-of a batch are two sums over its rows by channel, ``[networks, 2, channels]``. What it then does to a channel is ``scale
-* z + shift``, of parts ``[2, networks, channels]``; and to a gradient in the backward pass ``a * v + b * z + c``, of
-three coefficients.
+of a batch are two sums over its rows by channel, ``[networks, 2, channels]``. What it then does to a channel is
+``scale * (z - mean) + shift``, of parts ``[3, networks, channels]``; and to a gradient in the backward pass
+``a * (v - c) + b * (z - mean)``, of four coefficients.
+
+Means are subtracted first, so that a constant channel becomes exactly its shift. Computed as ``scale * z + (shift -
+scale * mean)`` it would be off by a rounding, and a ReLU at a shift of zero would pass gradients that it should stop;
+the normalisation of a constant channel multiplies them by 1 / sqrt(eps).
 """
 
 from typing import NamedTuple
@@ -105,7 +109,7 @@ class Maps:
         slab.scale.gradient[layer], slab.shift.gradient[layer] = scale_grad, sums[:, 0]
         a = slab.scale.value[layer] * near
         b = -a * near * scale_grad / rows
-        return torch.stack([a, b, -b * mean - a * sums[:, 0] / rows])
+        return torch.stack([a, b, sums[:, 0] / rows, mean])
 
     def normalise(
         self, z: Tensor, scale_shift: Tensor, activation: str, other: Tensor | None = None, by: Tensor | None = None
@@ -125,8 +129,8 @@ class Maps:
 
     def norm_backward(self, v: Tensor, z: Tensor, coefficients: Tensor) -> Tensor:
         """Return the gradient before a normalisation, of that after it."""
-        a, b, c = coefficients.unsqueeze(2)
-        found: Tensor = a * v + b * z + c
+        a, b, c, mean = coefficients.unsqueeze(2)
+        found: Tensor = a * (v - c) + b * (z - mean)
         return found.to(v.dtype)
 
 
@@ -139,12 +143,12 @@ def grid_of(slab: NormSlab) -> Grid:
 def _scale_shift(slab: NormSlab, layer: int, mean: Tensor, var: Tensor) -> Tensor:
     """Return what a normalisation by these statistics does."""
     scale = slab.scale.value[layer] * torch.rsqrt(var[layer] + slab.norms.eps)
-    return torch.stack([scale, slab.shift.value[layer] - mean[layer] * scale])
+    return torch.stack([scale, slab.shift.value[layer], mean[layer]])
 
 
 def _scaled(scale_shift: Tensor, z: Tensor) -> Tensor:
-    scale, shift = scale_shift.unsqueeze(2)
-    return torch.addcmul(shift, z, scale)
+    scale, shift, mean = scale_shift.unsqueeze(2)
+    return torch.addcmul(shift, z - mean, scale)
 
 
 def _exact(tensor: Tensor) -> torch.dtype:

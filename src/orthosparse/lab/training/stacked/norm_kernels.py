@@ -87,15 +87,15 @@ def scale_shift(
     member, members = tl.program_id(0), tl.num_programs(0)
     one, two = _gathered(sums_ptr, member, tiles, WIDTH, BLOCK)
     place = member * WIDTH + tl.arange(0, WIDTH)
-    mean = one / rows
+    mean = tl.div_rn(one, rows.to(tl.float32))  # correctly rounded: of a constant channel it is the constant
     var = two / rows - mean * mean
     var = tl.where(var < 0, 0.0, var)  # what is not a number stays so
     var = tl.where(two == float("inf"), two, var)  # and what is infinite, as torch has it
-    slope = tl.load(scale_ptr + place) / tl.sqrt(var + eps)
     tl.store(mean_ptr + place, mean)
     tl.store(var_ptr + place, var)
-    tl.store(scale_shift_ptr + place, slope)
-    tl.store(scale_shift_ptr + members * WIDTH + place, tl.load(shift_ptr + place) - mean * slope)
+    tl.store(scale_shift_ptr + place, tl.load(scale_ptr + place) / tl.sqrt(var + eps))
+    tl.store(scale_shift_ptr + members * WIDTH + place, tl.load(shift_ptr + place))
+    tl.store(scale_shift_ptr + 2 * members * WIDTH + place, mean)
 
 
 @triton.jit
@@ -125,7 +125,15 @@ def norm_grads(
     tl.store(shift_grad_ptr + place, one)
     tl.store(coefficients_ptr + place, slope)
     tl.store(coefficients_ptr + members * WIDTH + place, lean)
-    tl.store(coefficients_ptr + 2 * members * WIDTH + place, -lean * mean - slope * one / rows)
+    tl.store(coefficients_ptr + 2 * members * WIDTH + place, one / rows)
+    tl.store(coefficients_ptr + 3 * members * WIDTH + place, mean)
+
+
+@triton.jit
+def _scaled(z, scale_shift_ptr, own, size):
+    """Return rows less their mean, scaled and shifted."""
+    scale, shift = tl.load(scale_shift_ptr + own), tl.load(scale_shift_ptr + size + own)
+    return (z - tl.load(scale_shift_ptr + 2 * size + own)[None, :]) * scale[None, :] + shift[None, :]
 
 
 @triton.jit
@@ -148,11 +156,11 @@ def normalise(
     place, live = member * rows * WIDTH + row[:, None] * WIDTH + column[None, :], row[:, None] < rows
     own = member * WIDTH + column
     z = tl.load(z_ptr + place, mask=live, other=0.0).to(tl.float32)
-    z = z * tl.load(scale_shift_ptr + own)[None, :] + tl.load(scale_shift_ptr + members * WIDTH + own)[None, :]
+    z = _scaled(z, scale_shift_ptr, own, members * WIDTH)
     if OTHER:
         other = tl.load(other_ptr + place, mask=live, other=0.0).to(tl.float32)
         if BY:
-            other = other * tl.load(by_ptr + own)[None, :] + tl.load(by_ptr + members * WIDTH + own)[None, :]
+            other = _scaled(other, by_ptr, own, members * WIDTH)
         z += other
     tl.store(out_ptr + place, _activated(z, KIND).to(out_ptr.dtype.element_ty), mask=live)
 
@@ -201,6 +209,7 @@ def norm_backward(
     v = tl.load(v_ptr + place, mask=live, other=0.0).to(tl.float32)
     z = tl.load(z_ptr + place, mask=live, other=0.0).to(tl.float32)
     slope, lean = tl.load(coefficients_ptr + own), tl.load(coefficients_ptr + members * WIDTH + own)
-    offset = tl.load(coefficients_ptr + 2 * members * WIDTH + own)
-    found = v * slope[None, :] + z * lean[None, :] + offset[None, :]
+    mean_grad = tl.load(coefficients_ptr + 2 * members * WIDTH + own)
+    mean = tl.load(coefficients_ptr + 3 * members * WIDTH + own)
+    found = (v - mean_grad[None, :]) * slope[None, :] + (z - mean[None, :]) * lean[None, :]
     tl.store(out_ptr + place, found.to(out_ptr.dtype.element_ty), mask=live)
