@@ -14,8 +14,8 @@ own, and with stride 1 and circular padding the convolution is then orthogonal a
 as many outputs as inputs or more, and its adjoint does where it has fewer.
 """
 
-from orthosparse.init.dense import conv_orthogonal_, delta_orthogonal_, orthogonal_
-from orthosparse.init.sparse import sparse_orthogonal_
+from orthosparse.init.dense import conv_orthogonal_, delta_orthogonal_
+from orthosparse.init.matrices import orthogonal_, sparse_orthogonal_
 from orthosparse.init.sparse_delta import sparse_delta_orthogonal_
 
 __all__ = [

@@ -1,33 +1,17 @@
-"""Dense orthogonal starts of one weight: a matrix, a delta kernel, a kernel that uses all taps."""
+"""Dense orthogonal kernels: of one tap, and of all taps."""
 
 from collections.abc import Sequence
 
 import torch
 
 from orthosparse.aliases import TapName
-from orthosparse.checks import KERNEL, MATRIX, check_fillable
+from orthosparse.checks import KERNEL, check_fillable
 from orthosparse.distributed import write_
 from orthosparse.init import delta
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed, haar
 from orthosparse.strides import phases_of
 from orthosparse.threads import on_threads
-
-
-def orthogonal_(weight: torch.Tensor, *, gain: float = 1.0, generator: torch.Generator | None = None) -> torch.Tensor:
-    """Fill a matrix with a dense orthogonal one, uniform among all of them (Haar), times `gain`.
-
-    Args:
-        generator: gives one seed; None: one from the operating system.
-
-    Example:
-        >>> weight = orthogonal_(torch.empty(2, 3), generator=torch.Generator().manual_seed(0))
-        >>> torch.allclose(weight @ weight.T, torch.eye(2), atol=1e-6)
-        True
-    """
-    scale = check_fillable(weight, MATRIX, gain)
-    matrix = haar(1, *weight.shape, generator=derive(draw_seed(generator), "matrix"))[0]
-    return write_(weight, matrix * scale)
 
 
 def delta_orthogonal_(

@@ -12,7 +12,7 @@ from orthosparse.counts import apportion, count_of, raise_to_floors, resolve
 from orthosparse.distributed import write_
 from orthosparse.givens import Law, sample_batch
 from orthosparse.init import alignment, delta
-from orthosparse.init.sparse import core_of
+from orthosparse.init.matrices import core_of
 from orthosparse.masks import resize_towards
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed

@@ -15,7 +15,7 @@ from orthosparse.distributed import zero_off_
 from orthosparse.givens.task import make_task
 from orthosparse.init import sparse_delta_orthogonal_, sparse_orthogonal_
 from orthosparse.init.delta import TAPS
-from orthosparse.init.sparse import check_rotations
+from orthosparse.init.matrices import check_rotations
 from orthosparse.layers import Layer
 from orthosparse.masks import counts_of
 from orthosparse.randomness import derive, draw_seed

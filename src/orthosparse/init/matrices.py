@@ -1,4 +1,4 @@
-"""Sparse orthogonal matrices, and the masks they live on: of single entries, of blocks, two of any four."""
+"""Orthogonal matrices: dense ones, and sparse ones with the masks they live on: entries, blocks, two of any four."""
 
 import math
 from typing import Any
@@ -23,6 +23,22 @@ from orthosparse.structures import (
     tiled,
     two_of_four,
 )
+
+
+def orthogonal_(weight: torch.Tensor, *, gain: float = 1.0, generator: torch.Generator | None = None) -> torch.Tensor:
+    """Fill a matrix with a dense orthogonal one, uniform among all of them (Haar), times `gain`.
+
+    Args:
+        generator: gives one seed; None: one from the operating system.
+
+    Example:
+        >>> weight = orthogonal_(torch.empty(2, 3), generator=torch.Generator().manual_seed(0))
+        >>> torch.allclose(weight @ weight.T, torch.eye(2), atol=1e-6)
+        True
+    """
+    scale = check_fillable(weight, MATRIX, gain)
+    matrix = haar(1, *weight.shape, generator=derive(draw_seed(generator), "matrix"))[0]
+    return write_(weight, matrix * scale)
 
 
 def sparse_orthogonal_(
