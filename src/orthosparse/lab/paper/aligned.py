@@ -1,6 +1,6 @@
 """EOI laid onto saliency masks: does it keep what SNIP, GraSP and SynFlow chose? A study of ours, not the paper's."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from statistics import fmean
@@ -28,10 +28,14 @@ _STARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "scaled": ("Scaled", {"scheme": "scaled"}),
     "live": ("EOI, live channels", {"options": {**_ALIGNED, "align": "live"}}),
     "live.2": ("EOI, live channels, core 0.2", {"options": {**_ALIGNED, "align": "live", "core": 0.2}}),
+    "permuted": ("EOI, permuted", {"options": {"start": "permuted"}}),
+    "aligned.random": ("EOI, aligned, random taps", {"options": {**_ALIGNED, "tap": "random"}}),
+    "live.random": ("EOI, live channels, random taps", {"options": {"align": "live", "tap": "random"}}),
 }
 _RANKED = ("base", "ai", "eoi", "aligned", "core.5", "core.2")
 _OF_MLP = (*_RANKED, "live")
 _OF_RESNETS = ("base", "eoi", "random", "aligned", "core.5")
+_OF_TAPS = ("base", "eoi", "permuted", "random", "aligned", "aligned.random", "live", "live.random")
 _ACTIVATIONS = ("linear", "relu", "tanh", "hardtanh")
 _RESNETS = (("resnet32", 0.1), ("resnet32", 0.02), ("resnet56", 0.05))
 # A third of the paper's epochs, equal for all.
@@ -57,6 +61,8 @@ _NOTES = [
     "Every matrix needs as many entries as its shorter side has; SNIP and GraSP give some layers fewer, which EOI "
     "raises to that at the cost of the others. A start of live channels leaves out the rows and columns that the mask "
     "leaves out, and is orthogonal on the others.",
+    "A matrix of as few entries as its shorter side has is the identity, as the paper's algorithm begins with that. A "
+    "permuted start begins with a random signed permutation.",
 ]
 
 
@@ -88,6 +94,12 @@ _RESNET_TABLE = Accuracies(
     _lines(_OF_RESNETS),
     _SHORT,
 )
+_TAP_TABLE = Accuracies(
+    f"CIFAR-10, SNIP, {_TIME}: taps and permutations where a layer has few weights for each channel",
+    _RESNET_TABLE.columns[1:],
+    _lines(_OF_TAPS, ["snip"]),
+    _SHORT,
+)
 _SCALE_TABLE = Accuracies(
     f"ResNet56 on CIFAR-10, SNIP, density 5 %, {_TIME}: the scale of the start",
     [Column(f"{gain:g}", f"gain {gain:g}", MODELS["resnet56"], fields={"gain": gain}) for gain in (0.3, 1.0, 3.0)],
@@ -111,29 +123,34 @@ _TABLE = Accuracies(
     small={"linear": {}},
     own={(f"synflow/{start}", name): None for start, name in product(_OF_MLP, ("tanh", "hardtanh"))},
     notes=_NOTES,
-    below=[_RESNET_TABLE, _SCALE_TABLE],
+    below=[_RESNET_TABLE, _TAP_TABLE, _SCALE_TABLE],
 )
 experiments = _TABLE.experiments
 
 
 def render(rows: Iterable[dict[str, Any]], *, smoke: bool = False) -> Rendered:
-    """Return a table of the perceptron, by activation, one of the residual networks, and one of their scales."""
+    """Return a table of the perceptron, by activation, and those of the residual networks: starts, taps, scales."""
     rows = list(rows)
     rendered = _TABLE.render(rows, smoke=smoke)
-    ranks = _mean_ranks(RowIndex(rows).accuracies(_TABLE.cells(smoke=smoke)))
-    return replace(rendered, notes=[*rendered.notes, *ranks])
+    index = RowIndex(rows)
+    ranks = [
+        _mean_ranks("MLP", index.accuracies(_TABLE.cells(smoke=smoke)), _RANKED),
+        _mean_ranks("residual networks", index.accuracies(_RESNET_TABLE.cells(smoke=smoke)), _OF_RESNETS),
+    ]
+    said = " ".join(filter(None, ranks))
+    return replace(rendered, notes=[*rendered.notes, said] if said else rendered.notes)
 
 
-def _mean_ranks(measured: Mapping[Place, Measurement | None]) -> list[str]:
+def _mean_ranks(name: str, measured: Mapping[Place, Measurement | None], starts: Sequence[str]) -> str:
     """Say the mean rank of each start over the cells in which all of them have a row."""
     ranks = []
-    for column, method in product(_ACTIVATIONS, _METHODS):
-        cells = {start: measured.get((f"{method}/{start}", column)) for start in _RANKED}
+    for column, method in product(dict.fromkeys(column for _, column in measured), _METHODS):
+        cells = {start: measured.get((f"{method}/{start}", column)) for start in starts}
         means = {start: fmean(cell.values) for start, cell in cells.items() if cell is not None and cell.values}
-        if len(means) == len(_RANKED):
+        if len(means) == len(starts):
             ranks.append(ranks_of(means))
     if not ranks:
-        return []
-    by_start = {_STARTS[start][0]: fmean(each[start] for each in ranks) for start in _RANKED}
-    listed = "; ".join(f"{name}: {rank:.1f}" for name, rank in sorted(by_start.items(), key=lambda item: item[1]))
-    return [f"Mean rank of the starts of the MLP (1 is best) over {len(ranks)} of its cells. {listed}."]
+        return ""
+    by_start = {_STARTS[start][0]: fmean(each[start] for each in ranks) for start in starts}
+    listed = "; ".join(f"{start}: {rank:.1f}" for start, rank in sorted(by_start.items(), key=lambda item: item[1]))
+    return f"Mean rank of the starts of the {name} (1 is best), cells: {len(ranks)}. {listed}."
