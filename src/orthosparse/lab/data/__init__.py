@@ -1,4 +1,4 @@
-"""The paper's data sets, as tensors on the device where they fit, and the loader that serves them.
+"""The paper's data sets by name, and digits that need no files, as tensors on the device where they fit.
 
 A member of `DATA` is a function ``(root, *, validation) -> Dataset`` that reads official files below `root`; `load`
 calls it by name, and ``path/to/file.py:function`` is data of the user's own, see `from_file`. Splits and normalisation
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisation, Split
+from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisation, Split, hold_out
 from orthosparse.lab.data.from_file import from_file
 from orthosparse.lab.data.loader import Loader, Plan
 from orthosparse.lab.names import is_function
@@ -36,7 +36,7 @@ DATA: LazyTable[Callable[..., Dataset]] = LazyTable(
         "cifar10": "orthosparse.lab.data.cifar:cifar10",
         "cifar100": "orthosparse.lab.data.cifar:cifar100",
         "cifar10_64": "orthosparse.lab.data.cifar:cifar10_64",
-        "digits": "orthosparse.lab.data.digits:digits",
+        "digits": "orthosparse.lab.data:digits",
         "fashion_mnist": "orthosparse.lab.data.idx:fashion_mnist",
         "imagenet": "orthosparse.lab.data.folders:imagenet",
         "mnist": "orthosparse.lab.data.idx:mnist",
@@ -70,3 +70,20 @@ def load(
     if root is None and name != "digits":
         raise ValueError(f"root: expected the folder that holds {name}; got None")
     return read(Path(root or ".").expanduser(), validation=validation).to(device)
+
+
+def digits(root: Path | None = None, *, validation: bool = True) -> Dataset:
+    """Return the 1797 digits of 8 x 8 pixels that come with scikit-learn; the last 360 by index are the test set.
+
+    Pixels are 0 to 16. Mean and deviation are those of the 1437 others.
+    """
+    del root  # embedded
+    from sklearn.datasets import load_digits
+
+    held = load_digits()
+    normalisation = Normalisation((0.3054,), (0.3755,), unit=16.0)
+    images = torch.from_numpy(held.images).to(torch.uint8).unsqueeze(1)
+    whole = Split(images, torch.from_numpy(held.target).long(), normalisation)
+    tested_from = len(whole) - 360
+    train, kept = hold_out(whole.part(0, tested_from), validation)
+    return Dataset("digits", train, kept, whole.part(tested_from, len(whole)), classes=10)
