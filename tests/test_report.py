@@ -89,6 +89,20 @@ def test_a_row_counts_entries_and_what_they_do_not_reach():
     assert found.warnings == ["0: 1 of 3 outputs unreachable", "0: 2 of 4 inputs unreachable"]
 
 
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d])
+def test_a_convolution_at_one_tap_says_that_it_does_not_mix_positions(kind):
+    convolution = kind(4, 4, 3)
+    mask = torch.zeros_like(convolution.weight, dtype=torch.bool)
+    mask.flatten(2)[..., 1] = True
+    taps = convolution.weight[0, 0].numel()
+    problem = f"0: weights at one of {taps} taps only, so that neighbouring positions do not mix"
+    assert row(convolution, mask).warnings == [problem]
+    mask.flatten(2)[2, 3, 0] = True
+    assert (row(convolution, mask).taps, row(convolution, mask).warnings) == ((2, taps), [])
+    pointwise = nn.Conv2d(4, 4, 1)
+    assert row(pointwise, torch.ones_like(pointwise.weight, dtype=torch.bool)).warnings == []
+
+
 def test_the_score_is_that_of_the_weight_over_the_gain():
     linear = nn.Linear(3, 3)
     with torch.no_grad():

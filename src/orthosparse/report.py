@@ -14,11 +14,12 @@ from orthosparse.strides import dilated, phases_read, structural_rank
 from orthosparse.structures import ENTRIES, block_of
 from orthosparse.tables import WORDS, Text, html_table, text_table
 
-PROBLEMS = _EMPTY, _OUTPUTS, _INPUTS, _RANK = (
+PROBLEMS = _EMPTY, _OUTPUTS, _INPUTS, _RANK, _TAP = (
     "are empty",
     "have unreachable outputs",
     "have unreachable inputs",
     "lose rank through their stride",
+    "do not mix neighbouring positions",
 )
 _MOST_WARNINGS = 3  # that are printed one by one
 _ORTHOGONAL = 1e-3  # a score that rounding alone can leave
@@ -38,6 +39,8 @@ class Row:
         dead_inputs: input channels without an active entry.
         rank: of a strided convolution, at most how many directions it passes at each position of its smaller signal,
             and how many its shape allows; None for others.
+        taps: of a convolution whose kernel has several, how many have an active entry, and how many there are; None for
+            others.
     """
 
     layer: str
@@ -53,6 +56,7 @@ class Row:
     dead_inputs: int
     note: str
     rank: tuple[int, int] | None = None
+    taps: tuple[int, int] | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -64,11 +68,12 @@ class Row:
         """What is wrong with this layer, by the kind of it."""
         if not self.got:
             return {_EMPTY: "empty, nothing passes"}
-        rank, most = self.rank or (0, 0)
+        (rank, most), (used, taps) = self.rank or (0, 0), self.taps or (0, 0)
         found = {
             _OUTPUTS: f"{self.dead_outputs} of {self.outputs} outputs unreachable" if self.dead_outputs else "",
             _INPUTS: f"{self.dead_inputs} of {self.inputs} inputs unreachable" if self.dead_inputs else "",
             _RANK: f"rank {rank} of {most} through its stride" if rank < most else "",
+            _TAP: f"weights at one of {taps} taps only, so that neighbouring positions do not mix" if used == 1 else "",
         }
         return {kind: problem for kind, problem in found.items() if problem}
 
@@ -224,6 +229,7 @@ def row_of(
         dead_inputs=int(into.sum()),
         note="; ".join([*filter(None, notes), *frozen]),
         rank=rank,
+        taps=(int(mask.flatten(2).any(0).any(0).sum()), layer.taps) if layer.taps > 1 else None,
     )
 
 
