@@ -51,8 +51,8 @@ def test_residual_networks_have_no_depth_to_choose_and_train_together_too(few_di
 def test_the_row_of_a_member_is_that_of_a_run_alone(tmp_path):
     assert _together(tmp_path / "together", "--start", "erk/eoi", "--start", "dense", "--precision", "fp64") == 0
     row = _rows(tmp_path / "together")["eoi", 0.3, None, 1]
-    assert row["curves"]["test_accuracy"] == [pytest.approx(row["metrics"]["test_accuracy"], abs=1e-6)]
     alone = perform_pair(Pair(experiment_of(row["key"]), 1), device="cpu")
+    assert alone["curves"].keys() == row["curves"].keys()
     assert alone["metrics"]["test_loss"] == pytest.approx(row["metrics"]["test_loss"], rel=1e-9)
 
 

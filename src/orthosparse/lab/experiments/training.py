@@ -135,7 +135,7 @@ def group_of(experiment: Experiment) -> str | None:
 def run_together(trainings: Sequence[tuple[Training, int]], **options: Any) -> list[dict[str, Any] | Exception]:
     """Return, for each training and its seed, the metrics as `Training.run` gives them, or why it has no start.
 
-    The metric ``together`` says with how many a training shared its time; the curves have ``test_accuracy`` too.
+    The metric ``together`` says with how many a training shared its time.
 
     Args:
         options: as of `Training.run`; `out` is one folder for all of them.

@@ -50,7 +50,7 @@ class Reports(Callback):
             self._last = monotonic()
             epochs = state.recipe.epochs
             words = f"epoch {min(state.epoch + 1, epochs)} of {epochs}"
-            words += f", {state.networks.count} together" if state.tests_epochs else ""
+            words += f", {state.networks.count} together" if state.networks.count > 1 else ""
             self._report(state.steps_done / (len(state.loader) * epochs), words)
 
 
@@ -103,8 +103,8 @@ class Progress(Callback):
             return
         metrics = state.histories[0][-1]
         line = f"epoch {metrics['epoch']:3.0f}  loss {metrics['loss']:.4f}  accuracy {100 * metrics['accuracy']:.2f} %"
-        if "validation_accuracy" in metrics:
-            line += f"  validation {100 * metrics['validation_accuracy']:.2f} %"
+        split = "validation" if "validation_accuracy" in metrics else "test"
+        line += f"  {split} {100 * metrics[f'{split}_accuracy']:.2f} %"
         self.console.print(f"{line}  {self._speed(state):,.0f} images/s", highlight=False)
         self._show(state, "")
 

@@ -72,14 +72,11 @@ def _epoch(state: State, stepper: Stepper, callbacks: Sequence[Callback]) -> Non
 
 
 def _metrics(state: State, rate: float) -> list[dict[str, float]]:
-    """Return what an epoch gave, for each network."""
+    """Return what an epoch gave, for each network: on the held-out samples too, or without any on the test samples."""
     metrics = [{"epoch": state.epoch + 1, "lr": rate, **summary} for summary in _summaries(state)]
-    if state.validation is not None:
-        for own, measured in zip(metrics, evaluate(state, state.validation), strict=True):
-            own |= {f"validation_{name}": value for name, value in measured.items()}
-    if state.tests_epochs:
-        for own, measured in zip(metrics, evaluate(state, state.test), strict=True):
-            own["test_accuracy"] = measured["accuracy"]
+    split, loader = ("test", state.test) if state.validation is None else ("validation", state.validation)
+    for own, measured in zip(metrics, evaluate(state, loader), strict=True):
+        own |= {f"{split}_{name}": value for name, value in measured.items()}
     return metrics
 
 

@@ -82,9 +82,9 @@ def train_many(
     """Train networks of one shape, data set and recipe in one stack, and return the metrics of each, as `train` does.
 
     Each has the start, the masks and the order of samples that it would have alone. A network whose loss or gradient
-    is not finite stops where it is; the bits of the others do not depend on it. The curves have ``test_accuracy`` too,
-    the metric ``together`` says how many shared the time, and ``warnings`` what the library said of a start. Where a
-    start could not be made, the error stands in the place of the metrics.
+    is not finite stops where it is; the bits of the others do not depend on it. The metric ``together`` says how many
+    shared the time, and ``warnings`` what the library said of a start. Where a start could not be made, the error
+    stands in the place of the metrics.
 
     Args:
         pairs: descriptions and seeds, which differ in starts, masks and seeds alone (see `stack_key`).

@@ -129,7 +129,6 @@ class State:
         networks: one network, or a stack of them.
         loader: of the training samples; for a stack, of images ``[networks, batch, C, H, W]``.
         seed: of everything that is drawn while training (dropout, mixing).
-        tests_epochs: whether the networks are tested after every epoch too.
         histories: for each network, the metrics of the epochs that it finished.
         errors: of networks that have stopped.
         seconds: spent so far, earlier parts of a resumed run included.
@@ -143,7 +142,6 @@ class State:
     classes: int
     seed: int
     validation: Any = None
-    tests_epochs: bool = False
     epoch: int = 0
     step: int = 0
     histories: list[list[dict[str, float]]] = field(default_factory=list)

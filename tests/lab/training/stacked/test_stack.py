@@ -265,11 +265,13 @@ def test_other_members_are_answered_shortly(deep, tmp_path, finished):
     assert sorted(path.name for path in (tmp_path / "starts").iterdir()) == ["000", "001"]
 
 
-def test_the_curve_of_the_test_accuracy_ends_where_the_row_does(deep):
-    (row,) = train_many([(deep(), 1)], device="cpu")
-    curve = row["curves"]["test_accuracy"]
-    assert len(curve) == 2
-    assert curve[-1] == row["test_accuracy"]
+@pytest.mark.parametrize("many", [True, False])
+def test_without_held_out_samples_the_curves_are_of_the_test_samples(deep, many, tmp_path):
+    run = dataclasses.replace(deep(), validation=False)
+    row = train_many([(run, 1)], device="cpu")[0] if many else train(run, seed=1, device="cpu", out=tmp_path, logs=())
+    for name in ("test_accuracy", "test_loss"):
+        assert len(row["curves"][name]) == 2
+        assert row["curves"][name][-1] == row[name]
 
 
 def test_progress_tells_starts_and_epochs(deep):

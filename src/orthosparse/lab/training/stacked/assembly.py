@@ -105,7 +105,6 @@ def stack_of(
         validation=None if data.validation is None else evaluated(data.validation, fabric),
         classes=data.classes,
         seed=generators(pairs[0][1]).dropout.initial_seed(),
-        tests_epochs=True,
     )
     state.records.alive.copy_(torch.tensor([start.problem is None for start in light]))
     return state
