@@ -219,6 +219,9 @@ class Attention(nn.Module):
         ("in_proj_qkv", 40, {"key_dim": 8, "value_dim": 24}, ((8, 8, 24), 1)),
         ("qkv", 48, {"num_heads": 4, "head_first": True}, ((16, 16, 16), 4)),  # MaxViT
         ("gate_up_proj", 40, {}, ((20, 20), 1)),
+        ("kv_a_proj_with_mqa", 28, {"kv_lora_rank": 24, "qk_rope_head_dim": 4}, ((24, 4), 1)),  # DeepSeek
+        ("kv_b_proj", 80, {"num_heads": 4, "qk_nope_head_dim": 8, "v_head_dim": 12}, ((32, 48), 4)),
+        ("kv_b_proj", 80, {}, ((80,), 1)),
         ("query_key_value", 48, {"num_heads": 4}, None),  # of a class that nobody knows: may alternate or not
         ("qkv_proj", 40, {}, None),
         ("qkv_proj", 40, {"num_heads": 4, "num_kv_heads": 2, "head_dim": 8}, None),  # that would be 64
