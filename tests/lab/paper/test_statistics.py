@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from orthosparse.lab.paper import ITEMS
-from orthosparse.lab.paper.statistics import _CAUSES, cause_of, is_clear, paired, summary, to_paper
+from orthosparse.lab.paper.statistics import _CAUSES, Difference, cause_of, is_clear, paired, summary, to_paper
 
 
 def test_a_single_run_borrows_the_papers_deviation():
-    assert to_paper((90.0, None), 1, (89.0, 0.5)) == (1.0, pytest.approx(0.5 * math.sqrt(1 + 1 / 5)))
+    assert to_paper((90.0, None), 1, (89.0, 0.5)) == Difference(1.0, pytest.approx(0.5 * math.sqrt(1 + 1 / 5)))
 
 
 def test_without_any_deviation_there_is_no_error_and_nothing_is_clear():
@@ -20,9 +20,9 @@ def test_without_any_deviation_there_is_no_error_and_nothing_is_clear():
 
 
 def test_a_difference_is_clear_beyond_two_standard_errors():
-    assert is_clear((0.41, 0.2))
-    assert is_clear((-0.41, 0.2))
-    assert not is_clear((0.4, 0.2))
+    assert is_clear(Difference(0.41, 0.2))
+    assert is_clear(Difference(-0.41, 0.2))
+    assert not is_clear(Difference(0.4, 0.2))
 
 
 def test_seeds_that_one_side_lacks_are_left_out_of_a_paired_difference():
@@ -35,12 +35,12 @@ def test_the_errors_are_the_deviations_of_repeated_experiments():
     ours, papers = draw.normal(90, 0.3, (4000, 3)), draw.normal(89, 0.6, (4000, 5))
     spread = np.std(ours.mean(1) - papers.mean(1))
     found = [
-        to_paper(summary(list(mine)), 3, summary(list(theirs)))[1] for mine, theirs in zip(ours, papers, strict=True)
+        to_paper(summary(list(mine)), 3, summary(list(theirs))).error for mine, theirs in zip(ours, papers, strict=True)
     ]
     assert np.sqrt(np.mean(np.square(found))) == pytest.approx(spread, rel=0.05)
     shared = draw.normal(0, 5, (4000, 3))  # what a seed does to both is not in the error of their difference
     one, other = ours + shared, draw.normal(80, 0.4, (4000, 3)) + shared
-    errors = [paired(dict(enumerate(a)), dict(enumerate(b)))[1] for a, b in zip(one, other, strict=True)]
+    errors = [paired(dict(enumerate(a)), dict(enumerate(b))).error for a, b in zip(one, other, strict=True)]
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std((one - other).mean(1)), rel=0.05)
 
 

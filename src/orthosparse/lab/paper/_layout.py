@@ -1,7 +1,7 @@
 """Numbers as people read them: the tables of items as plain tables of text, which every format is made from."""
 
 from orthosparse.lab.paper._tables import Cell, Column, Table
-from orthosparse.lab.paper.statistics import Number, is_clear
+from orthosparse.lab.paper.statistics import Difference, Number, is_clear
 from orthosparse.lab.rendering import contents
 
 NOT_MEASURED = "not measured"
@@ -67,7 +67,7 @@ def difference_text(cell: Cell, digits: int) -> str:
     text = f"{cell.difference:+,.{digits}f}"
     if cell.error is None:
         return text
-    clear = is_clear((cell.difference, cell.error))
+    clear = is_clear(Difference(cell.difference, cell.error))
     return f"{text} ± {cell.error:,.{digits}f}" + (f" {CLEAR}" if clear else "")
 
 

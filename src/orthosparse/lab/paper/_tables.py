@@ -202,9 +202,9 @@ def _cell(measured: Measurement | None, line: Line, column: Column, item: str | 
     found = Cell(paper, ours, seeds, measured.note, rows=measured.rows, setting=measured.setting, whole=measured.whole)
     if ours is None or paper is None or item is None or not measured.whole:
         return found
-    difference, error = to_paper(ours, seeds, paper)
-    cause = cause_of(item, title, line.key) if is_clear((difference, error)) else ""
-    return replace(found, difference=difference, error=error, cause=cause)
+    difference = to_paper(ours, seeds, paper)
+    cause = cause_of(item, title, line.key) if is_clear(difference) else ""
+    return replace(found, difference=difference.value, error=difference.error, cause=cause)
 
 
 def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Callable[..., Any]) -> None:

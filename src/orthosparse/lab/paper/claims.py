@@ -112,9 +112,9 @@ def _pairs(cells: Mapping[str, Cell]) -> list[str]:
     for method, label in METHODS.items():
         for other in ("base", "ai"):
             found = _difference(cells[f"{method}/eoi"], cells[f"{method}/{other}"])
-            if found is not None and found[1] is not None:
+            if found is not None and found.error is not None:
                 clear = "more" if is_clear(found) else "not more"
-                numbers = f"{found[0]:+.2f} ± {found[1]:.2f}"
+                numbers = f"{found.value:+.2f} ± {found.error:.2f}"
                 said.append(
                     f"{label}, EOI minus {INITS[other]}, paired by seed: {numbers}, {clear} than two standard errors."
                 )
@@ -202,14 +202,13 @@ def _dynamic(chapters: _Chapters) -> Claim:
             found, moving = _difference(cells[key], eoi), cells[key].ours
             if found is None or moving is None or moving[1] is None:
                 continue
-            value, error = found
-            spread = "" if error is None else f" ± {error:.2f}"
-            within = "within" if value <= moving[1] else "more than"
+            error = "" if found.error is None else f" ± {found.error:.2f}"
+            within = "within" if found.value <= moving[1] else "more than"
             said.append(
-                f"{column.label}: {label} minus static EOI, paired by seed: {value:+.2f}{spread} points, {within} "
+                f"{column.label}: {label} minus static EOI, paired by seed: {found.value:+.2f}{error} points, {within} "
                 f"its standard deviation of {moving[1]:.2f}."
             )
-            verdicts.append(HOLDS if 0 < value <= moving[1] else PARTLY if value > 0 else FAILS)
+            verdicts.append(HOLDS if 0 < found.value <= moving[1] else PARTLY if found.value > 0 else FAILS)
         said.append("" if any(cell.ours for cell in cells.values()) else f"{column.label}: not measured.")
     return Claim(
         "Dynamic training is a little better than static EOI",

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 Number = tuple[float, float | None]  # mean and standard deviation; None where one number is all there is
-Difference = tuple[float, float | None]  # of two means, and its standard error; None where no deviation is known
 PAPER_SEEDS = 5  # runs behind a number of the paper, which states their standard deviation
 
 _GRASP = "GraSP keeps the largest theta * Hg here, as its authors define it; the released code keeps the smallest"
@@ -32,10 +32,16 @@ _CAUSES = {
 }
 
 
+class Difference(NamedTuple):
+    """A difference of two means and its standard error; None where no deviation is known."""
+
+    value: float
+    error: float | None
+
+
 def is_clear(difference: Difference) -> bool:
     """Return whether a difference is more than two standard errors."""
-    value, error = difference
-    return error is not None and abs(value) > 2 * error
+    return difference.error is not None and abs(difference.value) > 2 * difference.error
 
 
 def summary(values: Sequence[float]) -> Number | None:
@@ -62,8 +68,8 @@ def to_paper(ours: Number, seeds: int, paper: Number) -> Difference:
     """
     spread = ours[1] if ours[1] is not None else paper[1]
     if spread is None:
-        return ours[0] - paper[0], None
-    return ours[0] - paper[0], math.sqrt(spread**2 / seeds + (paper[1] or 0.0) ** 2 / PAPER_SEEDS)
+        return Difference(ours[0] - paper[0], None)
+    return Difference(ours[0] - paper[0], math.sqrt(spread**2 / seeds + (paper[1] or 0.0) ** 2 / PAPER_SEEDS))
 
 
 def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Difference | None:
@@ -71,13 +77,13 @@ def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Difference |
 
     Example:
         >>> paired({1: 3.0, 2: 5.0}, {1: 1.0, 2: 1.0, 3: 9.0})
-        (3.0, 1.0)
+        Difference(value=3.0, error=1.0)
     """
     found = summary([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])
     if found is None:
         return None
     count = len(one.keys() & other.keys())
-    return found[0], None if found[1] is None else found[1] / math.sqrt(count)
+    return Difference(found[0], None if found[1] is None else found[1] / math.sqrt(count))
 
 
 def cause_of(item: str, title: str, line: str) -> str:
