@@ -1,16 +1,22 @@
 """What a chain of identities under batch norm does to gradients: why EOI at the centre may fail at its floors.
 
-python benchmarks/chains.py DATA [ORDERS]
+python benchmarks/chains.py DATA [--network resnet32] [--orders 10] [--batch 32] [--float32]
 
-ResNet32 on CIFAR-10 below DATA, SNIP at density 0.02, seed 1: some starts of `orthosparse paper run aligned`, each
-trained for 40 steps of 32 images, in several orders of the data. For each start: its 3 x 3 convolutions with weights at
-one tap only, and those that are the identity. Then, medians over the orders and largest of all: in float32, the norm of
-the gradient of one channel before a batch norm of the last stage, and that of the whole gradient after five steps; in
-bfloat16, by the lab's stack, that of the whole gradient after five steps, and the loss.
+A residual network on CIFAR-10 below DATA, SNIP at the density at which EOI has failed, seed 1: some starts of
+`orthosparse paper run aligned`, each trained for 40 steps, in several orders of the data. For each start:
+
+- its 3 x 3 convolutions with weights at one tap only, those that are the identity, and all of them;
+- the longest chain of convolutions of the last stage through which a channel passes as it is, and how many channels do
+  so through four or more;
+- in float32, medians over the orders and the largest of all: the norm of the gradient of one channel before a batch
+  norm of the last stage, and that of the whole gradient after five steps; and in how many orders the loss ceased to be
+  finite;
+- in bfloat16, by the lab's stack (unless --float32): the norm of the whole gradient after five steps, and the loss.
 """
 
-import sys
-from collections.abc import Iterator
+import argparse
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -20,14 +26,14 @@ from torch import Tensor, nn
 
 from orthosparse.lab.data import Dataset, load
 from orthosparse.lab.experiments.training import Training
-from orthosparse.lab.paper import aligned
 from orthosparse.lab.training.assembly import assemble, started
 from orthosparse.lab.training.stacked.assembly import stack_of
 from orthosparse.lab.training.starts import Start
 from orthosparse.lab.training.state import State
 from orthosparse.lab.training.step import gradients, targets
 
-STEPS, BATCH, SETTLED = 40, 32, 5
+STEPS, SETTLED, CHAIN = 40, 5, 4
+DENSITIES = {"resnet32": 0.02, "resnet56": 0.05, "resnet110": 0.05}
 STARTS = {
     "EOI": {},
     "EOI, permuted": {"start": "permuted"},
@@ -36,15 +42,10 @@ STARTS = {
 }
 
 
-def run_of(options: dict[str, str], precision: str) -> Training:
-    """Return the network of the study, with smaller batches."""
-    run = next(
-        each
-        for each in aligned.experiments()
-        if (each.model, each.density, each.distribution, each.scheme) == ("resnet32", 0.02, "snip", "eoi")
-        and each.options == options
-    )
-    return replace(run, recipe=replace(run.recipe, batch=BATCH, precision=precision))
+def run_of(network: str, options: dict[str, str], precision: str, batch: int) -> Training:
+    """Return the network by the paper's recipe, but for the size of batches."""
+    run = Training(network, "cifar10", DENSITIES[network], "snip", "eoi", options=options)
+    return replace(run, recipe=replace(run.recipe, batch=batch, precision=precision))
 
 
 def trained(state: State) -> Iterator[tuple[float, float]]:
@@ -52,14 +53,16 @@ def trained(state: State) -> Iterator[tuple[float, float]]:
     state.set_rate()
     for _, (images, labels) in zip(range(STEPS), state.loader.epoch(0), strict=False):
         given = targets(state, images, labels)
-        losses, _ = gradients(state, *given, BATCH)
+        losses, _ = gradients(state, *given, state.recipe.batch)
         yield float(losses), float(state.networks.gradient_norms())
+        if not math.isfinite(losses):
+            return
         state.networks.update(state.records.alive)
 
 
 def in_float32(run: Training, order: int, data: Dataset, start: dict[str, Tensor], fabric: Fabric) -> list[float]:
-    """Return the largest norms of a gradient: by one channel before a batch norm of the last stage, and by weights."""
-    state, found, norms = assemble(run, order, fabric, data=data, saved=start), [0.0], []
+    """Return the largest gradients, of a channel before a batch norm and of all weights, and the last loss."""
+    state, found = assemble(run, order, fabric, data=data, saved=start), [0.0]
     network: nn.Module = state.networks.network  # type: ignore[attr-defined]
 
     def note(module: nn.Module, grads: tuple[Tensor, ...], _: object) -> None:
@@ -69,8 +72,8 @@ def in_float32(run: Training, order: int, data: Dataset, start: dict[str, Tensor
     for name, module in network.named_modules():
         if isinstance(module, nn.BatchNorm2d) and name.startswith("layer3") and "shortcut" not in name:
             module.register_full_backward_hook(note)
-    norms += [norm for _, norm in trained(state)]
-    return [max(found), max(norms[SETTLED:])]
+    losses, norms = zip(*trained(state), strict=True)
+    return [max(found), max(norms[SETTLED:], default=math.inf), losses[-1]]
 
 
 def in_bfloat16(run: Training, order: int, data: Dataset, start: dict[str, Tensor], fabric: Fabric) -> list[float]:
@@ -79,29 +82,48 @@ def in_bfloat16(run: Training, order: int, data: Dataset, start: dict[str, Tenso
     return [max(norms[SETTLED:]), max(losses)]
 
 
-def shape_of(state: dict[str, Tensor]) -> tuple[int, int, int]:
-    """Return how many 3 x 3 convolutions have one tap only, how many are the identity, and how many there are."""
-    wide = [state[name] for name in state if name.endswith("weight") and state[name].shape[2:] == (3, 3)]
-    masks = [state[name] for name in state if name.endswith("weight_mask") and state[name].shape[2:] == (3, 3)]
+def shape_of(state: dict[str, Tensor]) -> str:
+    """Return convolutions with one tap, identities and all, the longest chain, and the channels of long chains."""
+    names = [name for name in state if name.endswith("weight") and state[name].shape[2:] == (3, 3)]
+    masks = [state[f"{name}_mask"].flatten(2) for name in names]
     one = sum(int(mask.any(0).any(0).sum()) == 1 for mask in masks)
-    same = sum(torch.equal(weight[..., 1, 1], torch.eye(*weight.shape[:2])) for weight in wide)
-    return one, same, len(wide)
+    same = sum(torch.equal(state[name][..., 1, 1], torch.eye(*state[name].shape[:2])) for name in names)
+    last = [mask for name, mask in zip(names, masks, strict=True) if name.startswith("layer3")]
+    chain = longest = torch.zeros(last[-1].shape[0], dtype=torch.int64)
+    for mask in last[1:]:  # the first is strided
+        unmixed = (mask.sum((1, 2)) == 1) & (mask.sum((0, 2)) == 1) & mask[..., mask.shape[2] // 2].diagonal()
+        chain = (chain + 1) * unmixed
+        longest = torch.maximum(longest, chain)
+    return f"{one}, {same}, {len(names)}; {int(longest.max())}, {int((longest >= CHAIN).sum())}"
 
 
-def main(root: str, orders: int) -> None:
-    data, fabric = load("cifar10", root), Fabric(accelerator="cpu", devices=1)
-    print(f"{'start':18} {'one tap, identity, all':>24} {'channel':>16} {'float32':>14} {'bfloat16':>16} {'loss':>16}")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data")
+    parser.add_argument("--network", choices=DENSITIES, default="resnet32")
+    parser.add_argument("--orders", type=int, default=10)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--float32", action="store_true", help="leave out bfloat16")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    data, fabric = load("cifar10", given.data), Fabric(accelerator="cpu", devices=1)
     for name, options in STARTS.items():
-        start = started(run_of(options, "fp32"), 1, data, torch.device("cpu")).state_dict()
-        found = [
-            in_float32(run_of(options, "fp32"), order, data, start, fabric)
-            + in_bfloat16(run_of(options, "bf16"), order, data, start, fabric)
-            for order in range(1, orders + 1)
-        ]
-        cells = [f"{median(each):.3g}, {max(each):.3g}" for each in zip(*found, strict=True)]
-        print(f"{name:18} {shape_of(start)!s:>24} " + " ".join(f"{cell:>16}" for cell in cells), flush=True)
+        run = run_of(given.network, options, "fp32", given.batch)
+        start = started(run, 1, data, torch.device("cpu")).state_dict()
+        orders = range(1, given.orders + 1)
+        channels, norms, losses = zip(*(in_float32(run, each, data, start, fabric) for each in orders), strict=True)
+        lost = sum(not math.isfinite(loss) for loss in losses)
+        line = f"{name}: {shape_of(start)}; float32 {spread(channels)}; {spread(norms)}; not finite in {lost}"
+        if not given.float32:
+            run = run_of(given.network, options, "bf16", given.batch)
+            found = zip(*(in_bfloat16(run, each, data, start, fabric) for each in orders), strict=True)
+            line += f"; bfloat16 {'; '.join(map(spread, found))}"
+        print(line, flush=True)
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{median(values):.3g}, at most {max(values):.3g}"
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 10)
+    main()
