@@ -15,6 +15,7 @@ FLOORS = {
     "registry": -2,
     "files": -1,
     "checks": -1,  # what arguments must be, for every floor
+    "state_checks": 0,
     "counts": 0,
     "gram": 0,
     "progress": 0,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from orthosparse import masking
 from orthosparse.aliases import Density, DistributionName, Masks, StructureName
-from orthosparse.checks import check_model, check_optimizer, check_parameter, check_progress, check_weights
+from orthosparse.checks import check_model, check_optimizer, check_parameter, check_progress
 from orthosparse.counts import check_densities, count_of, densities_by_layer
 from orthosparse.distributed import broadcast_masks, broadcast_seed, full_tensor
 from orthosparse.distributions import DISTRIBUTIONS
@@ -20,6 +20,7 @@ from orthosparse.modules.compact_module import Compact
 from orthosparse.progress import Progress
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.report import Report, row_of
+from orthosparse.state_checks import check_weights
 from orthosparse.structures import ENTRIES, block_of, structure_of
 
 KEPT = "values kept"  # what stands for the scheme in the report

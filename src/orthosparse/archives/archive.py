@@ -11,10 +11,11 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from orthosparse.archives.contents import contents_of, state_in
-from orthosparse.checks import check_flag, check_model, check_path, named_on_error
+from orthosparse.checks import check_flag, check_model, named_on_error
 from orthosparse.files import write_atomically
 from orthosparse.layers import unwrapped
 from orthosparse.masking import load_sparse
+from orthosparse.state_checks import check_path
 
 _NAME = "orthosparse"  # of the description in the header's metadata
 _CHECKSUM = "sha256"

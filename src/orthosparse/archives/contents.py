@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from orthosparse.archives.packing import Packing, Rows, is_masked_by, pack, pack_rows, unpack, unpack_rows
-from orthosparse.checks import check_storable
 from orthosparse.modules.compact_module import Compact
+from orthosparse.state_checks import check_storable
 
 _FORMAT = 1
 _PLACES = "__places__"  # the codes of all packed tensors, one after the other

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import torch
 
 from orthosparse.aliases import Counts, Scores
-from orthosparse.checks import check_at_least, check_mapping, check_state, describe
+from orthosparse.checks import check_at_least, check_mapping, describe
+from orthosparse.state_checks import check_state
 
 
 class RewirerState(NamedTuple):

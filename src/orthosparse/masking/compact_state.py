@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orthosparse.checks import check_loadable
 from orthosparse.layers import leaf, tensor_names
 from orthosparse.modules.compact_module import Compact
+from orthosparse.state_checks import check_loadable
 
 _KEYS = ("values", "row_starts", "columns")
 _BOOL, _INTEGER = torch.empty(0, dtype=torch.bool), torch.empty(0, dtype=torch.int32)

@@ -11,12 +11,13 @@ from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parameter import is_lazy
 
 from orthosparse.aliases import Masks
-from orthosparse.checks import check_flag, check_loadable, check_model, check_weights
+from orthosparse.checks import check_flag, check_model
 from orthosparse.distributed import is_sharded, reshard, shard_like
 from orthosparse.layers import layer_name, leaf, unwrapped
 from orthosparse.masking.attach import Owner, attach, check_attachable, check_masks, owners_of, parameters_of
 from orthosparse.masking.compact_state import translate
 from orthosparse.masking.masked_tensor import Mask, masked_tensors
+from orthosparse.state_checks import check_loadable, check_weights
 from orthosparse.substitution import substituted
 
 
