@@ -36,6 +36,8 @@ def test_a_dense_network_has_no_distribution():
         (["options.iterations=20"], 4),
         (["snip eoi"], 2),
         (["*vgg16c*erk*"], 3),
+        (["*iterations=20*"], 4),
+        (["snip eoi density=0.5", "ai iterations=20"], 4),
         (["epochs=200"], 13),
     ],
 )

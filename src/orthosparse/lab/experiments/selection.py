@@ -24,7 +24,8 @@ def selected(experiments: Sequence[Chosen], filters: Sequence[str]) -> list[Chos
     groups: dict[str, list[str]] = {}
     for text in filters:
         field, equals, value = text.partition("=")
-        groups.setdefault(field if equals else "", []).append(value if equals else f"*{text}*")
+        is_field = equals and not set("*? ") & set(field)  # labels have spaces, and options as name=value
+        groups.setdefault(field if is_field else "", []).append(value if is_field else f"*{text}*")
     known = {name for each in experiments for name in fields_of(each)}
     if unknown := [field for field in groups if field and field not in known]:
         raise ValueError(
