@@ -1,9 +1,9 @@
 """What a chain of identities under batch norm does to gradients: why EOI at the centre may fail at its floors.
 
-python benchmarks/chains.py DATA [--network resnet32] [--orders 10] [--batch 32] [--float32]
+python benchmarks/chains.py DATA [--network resnet32] [--density 0.02] [--orders 10] [--batch 32] [--float32]
 
-A residual network on CIFAR-10 below DATA, SNIP at the density at which EOI has failed, seed 1: some starts of
-`orthosparse paper run aligned`, each trained for 40 steps, in several orders of the data. For each start:
+A residual network on CIFAR-10 below DATA, SNIP, by default at a density at which EOI has failed, seed 1: some starts of
+`orthosparse paper run aligned`, each trained for 40 steps of --batch images in several orders of the data. For each:
 
 - its 3 x 3 convolutions with weights at one tap only, those that are the identity, and all of them;
 - the longest chain of convolutions of the last stage through which a channel passes as it is, and how many channels do
@@ -42,10 +42,11 @@ STARTS = {
 }
 
 
-def run_of(network: str, options: dict[str, str], precision: str, batch: int) -> Training:
-    """Return the network by the paper's recipe, but for the size of batches."""
-    run = Training(network, "cifar10", DENSITIES[network], "snip", "eoi", options=options)
-    return replace(run, recipe=replace(run.recipe, batch=batch, precision=precision))
+def run_of(given: argparse.Namespace, options: dict[str, str]) -> Training:
+    """Return the network by the paper's recipe, in float32."""
+    density = given.density or DENSITIES[given.network]
+    run = Training(given.network, "cifar10", density, "snip", "eoi", options=options)
+    return replace(run, recipe=replace(run.recipe, precision="fp32"))
 
 
 def trained(state: State) -> Iterator[tuple[float, float]]:
@@ -101,24 +102,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
     parser.add_argument("--network", choices=DENSITIES, default="resnet32")
-    parser.add_argument("--orders", type=int, default=10)
+    parser.add_argument("--density", type=float)
+    parser.add_argument("--orders", type=int, default=10, help="0 only counts")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--float32", action="store_true", help="leave out bfloat16")
     given = parser.parse_args()
     torch.set_num_threads(1)
     data, fabric = load("cifar10", given.data), Fabric(accelerator="cpu", devices=1)
     for name, options in STARTS.items():
-        run = run_of(given.network, options, "fp32", given.batch)
-        start = started(run, 1, data, torch.device("cpu")).state_dict()
-        orders = range(1, given.orders + 1)
-        channels, norms, losses = zip(*(in_float32(run, each, data, start, fabric) for each in orders), strict=True)
-        lost = sum(not math.isfinite(loss) for loss in losses)
-        line = f"{name}: {shape_of(start)}; float32 {spread(channels)}; {spread(norms)}; not finite in {lost}"
-        if not given.float32:
-            run = run_of(given.network, options, "bf16", given.batch)
+        run = run_of(given, options)
+        start = started(run, 1, data, torch.device("cpu")).state_dict()  # scored by a batch of the recipe's size
+        run = replace(run, recipe=replace(run.recipe, batch=given.batch))
+        print(f"{name}: {shape_of(start)}", end="", flush=True)
+        if orders := range(1, given.orders + 1):
+            channels, norms, losses = zip(*(in_float32(run, each, data, start, fabric) for each in orders), strict=True)
+            lost = sum(not math.isfinite(loss) for loss in losses)
+            print(f"; float32 {spread(channels)}; {spread(norms)}; not finite in {lost}", end="", flush=True)
+        if orders and not given.float32:
+            run = replace(run, recipe=replace(run.recipe, precision="bf16"))
             found = zip(*(in_bfloat16(run, each, data, start, fabric) for each in orders), strict=True)
-            line += f"; bfloat16 {'; '.join(map(spread, found))}"
-        print(line, flush=True)
+            print(f"; bfloat16 {'; '.join(map(spread, found))}", end="")
+        print(flush=True)
 
 
 def spread(values: Sequence[float]) -> str:
