@@ -1,9 +1,11 @@
 """What a chain of identities under batch norm does to gradients: why EOI at the centre may fail at its floors.
 
-python benchmarks/chains.py DATA [--network resnet32] [--density 0.02] [--orders 10] [--batch 32] [--float32]
+python benchmarks/chains.py DATA [--network resnet32] [--density 0.02] [--seed 1] [--released]
+    [--orders 10] [--batch 32] [--float32]
 
-A residual network on CIFAR-10 below DATA, SNIP, by default at a density at which EOI has failed, seed 1: some starts of
-`orthosparse paper run aligned`, each trained for 40 steps of --batch images in several orders of the data. For each:
+A residual network on CIFAR-10 below DATA, SNIP, by default at a density at which EOI has failed; --released scores as
+the paper's released code does. Some starts of `orthosparse paper run aligned`, each trained for 40 steps of --batch
+images in several orders of the data. For each:
 
 - its 3 x 3 convolutions with weights at one tap only, those that are the identity, and all of them;
 - the longest chain of convolutions of the last stage through which a channel passes as it is, and how many channels do
@@ -45,7 +47,8 @@ STARTS = {
 def run_of(given: argparse.Namespace, options: dict[str, str]) -> Training:
     """Return the network by the paper's recipe, in float32."""
     density = given.density or DENSITIES[given.network]
-    run = Training(given.network, "cifar10", density, "snip", "eoi", options=options)
+    compat = {"compat": "paper-code"} if given.released else {}
+    run = Training(given.network, "cifar10", density, "snip", "eoi", options={**options, **compat})
     return replace(run, recipe=replace(run.recipe, precision="fp32"))
 
 
@@ -103,6 +106,8 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--network", choices=DENSITIES, default="resnet32")
     parser.add_argument("--density", type=float)
+    parser.add_argument("--seed", type=int, default=1, help="of the starts")
+    parser.add_argument("--released", action="store_true", help="score as the paper's released code does")
     parser.add_argument("--orders", type=int, default=10, help="0 only counts")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--float32", action="store_true", help="leave out bfloat16")
@@ -111,7 +116,9 @@ def main() -> None:
     data, fabric = load("cifar10", given.data), Fabric(accelerator="cpu", devices=1)
     for name, options in STARTS.items():
         run = run_of(given, options)
-        start = started(run, 1, data, torch.device("cpu")).state_dict()  # scored by a batch of the recipe's size
+        start = started(
+            run, given.seed, data, torch.device("cpu")
+        ).state_dict()  # scored by a batch of the recipe's size
         run = replace(run, recipe=replace(run.recipe, batch=given.batch))
         print(f"{name}: {shape_of(start)}", end="", flush=True)
         if orders := range(1, given.orders + 1):
