@@ -20,19 +20,21 @@ _log = logging.getLogger(__name__)
 def meet_floors(
     masks: Masks, floors: Counts, floor: str, seed: int, layers: Mapping[str, Layer], *, fixed: bool = False
 ) -> Masks:
-    """Return masks that have at least as many entries as `floors`, where some of them have fewer.
+    """Return masks that have at least as many entries as `floors`, of masks of which some have fewer.
 
     Units (entries or blocks) are added and removed by their scores where masks have some, else at random, from a
     generator that depends on `seed` and the layer's name.
 
     Args:
-        floor: the policy, a name in `counts.FLOORS` other than ``partial``, which keeps the masks as they are.
+        floor: the policy, a name in `counts.FLOORS`; ``partial`` keeps the masks as they are.
         fixed: the user gave the density of every layer: none gives entries to another.
 
     Raises:
         ValueError: the policy is to refuse, or all entries together are fewer than the floors; the message names the
             least density, and the largest blocks that would do.
     """
+    if floor == "partial":
+        return masks
     counts = counts_of(masks)
     below = [name for name, count in counts.items() if count < floors[name]]
     if fixed and floor != "minimal":

@@ -136,8 +136,8 @@ def sparsify(
     floors = {name: _floor(fill, layer, filled_by) for name, layer in layers.items()}
     asked, scored = counts_of(given), given if isinstance(given, ScoredMasks) else None
     masks = dict(given)
-    if floor != "partial" and any(asked[name] < least for name, least in floors.items()):
-        masks = meet_floors(given, floors, floor, seed, layers, fixed=isinstance(density, Mapping))
+    if any(asked[name] < least for name, least in floors.items()):
+        masks = dict(meet_floors(given, floors, floor, seed, layers, fixed=isinstance(density, Mapping)))
     del given  # each mask can be freed as soon as its layer has another one
     draw = partial(fill, model, gain=gain, bias_std=bias_std, progress=progress, **filled_by)
     measure = partial(_rows, asked=asked, floors=floors, scored=scored, structure=structure, gain=gain)

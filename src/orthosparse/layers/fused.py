@@ -65,7 +65,8 @@ def with_parts(layer: Layer, model: nn.Module, split: Split) -> Layer:
     known = fused_parts(name, model.get_submodule(parent), layer.parts[0], inputs)
     if known is None:
         return replace(layer, note="fused, its parts unknown: one matrix; split= says which")
-    return replace(layer, parts=known[0], repeats=known[1])
+    parts, repeats = known
+    return replace(layer, parts=parts, repeats=repeats)
 
 
 def _split(layer: Layer, pieces: int | Sequence[int] | Mapping[str, Any]) -> Parts:

@@ -135,13 +135,13 @@ def conclude(summary: Any, store: Any, *, json: bool = False) -> None:
             }
         )
     else:
-        typer.echo(_told(summary, store))
+        typer.echo(_summary_text(summary, store))
     if summary.failed:
         _complain(summary, store)
         raise typer.Exit(1)
 
 
-def _told(summary: Any, store: Any) -> str:
+def _summary_text(summary: Any, store: Any) -> str:
     parts = [f"{counted(len(summary.done), 'pair')} run", f"{summary.had} had a row"]
     parts += [f"{summary.elsewhere} run elsewhere"] if summary.elsewhere else []
     parts += [f"{len(summary.postponed)} left for want of time"] if summary.postponed else []

@@ -47,12 +47,12 @@ def train(
     starts = [Start.of(network.state_dict()) for network in networks.values()]
     state = stack_of([(run, seed)] * len(starts), starts, data, launch(device="cpu", precision=recipe.precision))
     history = History()
-    fit(state, [_Told(history, announce)])
+    fit(state, [_Recorder(history, announce)])
     return history
 
 
 @dataclass(frozen=True)
-class _Told(Callback):
+class _Recorder(Callback):
     """Adds every epoch to a history, and announces it."""
 
     history: History

@@ -158,7 +158,7 @@ class _Cluster:
         """Pass on how far the tasks are, and return what has come in after waiting a moment for it."""
         self._look()
         references, _ = self._ray.wait(list(self._tasks), timeout=_LOOK)
-        return [self._ended(reference) for reference in references]
+        return [self._finished(reference) for reference in references]
 
     def _connect(self) -> None:
         self._ray = self._stack.enter_context(connected(self._address, self._jobs))
@@ -181,7 +181,7 @@ class _Cluster:
             if number in tasks:
                 self._report(tasks[number], *state)
 
-    def _ended(self, reference: Any) -> tuple[Task, list[Outcome]]:
+    def _finished(self, reference: Any) -> tuple[Task, list[Outcome]]:
         _, task = self._tasks.pop(reference)
         try:
             return task, self._ray.get(reference)
