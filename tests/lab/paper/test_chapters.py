@@ -21,6 +21,16 @@ def test_cells_count_once_they_trained_for_the_papers_epochs():
     assert coverage(chapters_of(ITEMS, [])).startswith("0 of 431 cells")
 
 
+def test_rows_of_other_epochs_stand_in_unless_another_item_asks_for_them():
+    same = {"model": "resnet56", "data": "cifar10", "density": 0.05, "distribution": "snip", "precision": "bf16"}
+    rows = [row_of(Training(**same, epochs=epochs), test_accuracy=0.5) for epochs in (50, 60, 200)]
+    found = {chapter.name: chapter.rows for chapter in chapters_of(ITEMS, rows) if chapter.rows}
+    lengths = {name: [row["fields"]["epochs"] for row in own] for name, own in found.items()}
+    assert lengths == {"contemporary_5": [50, 200], "aligned": [50, 60], "aligned_200": [50, 200]}
+    (alone,) = chapters_of({"aligned": ITEMS["aligned"]}, rows)
+    assert len(alone.rows) == 3
+
+
 def test_a_run_of_several_items_is_listed_once_and_says_how_it_differs():
     runs = json.loads(runs_json(chapters_of(ITEMS, [row_of(EOI, curves=CURVES), row_of(SHORT, curves=CURVES)])))
     assert [run["name"] for run in runs] == [EOI.label(), f"{EOI.label()} (20 epochs in tf32)"]

@@ -95,12 +95,12 @@ def test_snip_at_five_percent_holds_where_ours_fails_too(accuracy, verdict):
 
 def test_snip_at_five_percent_stays_open_where_ours_trained_for_fewer_epochs():
     rows = [
-        row_of(Training(model, "cifar10", 0.05, "snip", epochs=60), test_accuracy=0.88)
+        row_of(Training(model, "cifar10", 0.05, "snip", epochs=50), test_accuracy=0.88)
         for model in ("resnet56", "resnet110")
     ]
     found = answers(rows)["snip"]
     assert found.verdict == OPEN
-    assert "ResNet56 (CIFAR-10): 88.00 % (n = 1, 60 of 200 epochs)." in found.answer
+    assert "ResNet56 (CIFAR-10): 88.00 % (n = 1, 50 of 200 epochs)." in found.answer
 
 
 @pytest.mark.parametrize(("moving", "verdict"), [(0.901, HOLDS), (0.95, PARTLY), (0.85, FAILS)])

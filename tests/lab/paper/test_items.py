@@ -28,6 +28,7 @@ NAMES = [
     "imagenet",
     "conv_details",
     "aligned",
+    "aligned_200",
     "strides",
     "depthwise",
     "efficientnet",
@@ -105,6 +106,7 @@ def test_tables_are_rectangles_and_titles_stand(name):
         ("parameter_counts", 7),
         ("imagenet", 4),
         ("aligned", 129),  # (2 x 4 + 2) x 7 + 3 x 3 x 5 + 7 + 7
+        ("aligned_200", 27),  # 3 x 3 x 3
         ("strides", 6),  # 2 x 3
         ("depthwise", 10),  # 2 x 5
         ("efficientnet", 17),  # 5 x 3 + 2

@@ -1,6 +1,6 @@
 """The paper, item by item: every table and figure is one file that lists its experiments and renders their rows.
 
-`aligned`, `strides`, `depthwise` and `efficientnet` are studies of ours beside them.
+`aligned`, `aligned_200`, `strides`, `depthwise` and `efficientnet` are studies of ours beside them.
 
 An item has ``TITLE``, ``SEEDS`` (the paper's, or fewer where nothing is averaged), ``experiments(*, smoke=False)`` and
 ``render(rows, *, smoke=False) -> Rendered``; `smoke` is a tiny version that runs in seconds without data on disk.
@@ -32,6 +32,7 @@ ITEMS: LazyTable[ModuleType] = LazyTable(
         "imagenet": "orthosparse.lab.paper.imagenet",
         "conv_details": "orthosparse.lab.paper.conv_details",
         "aligned": "orthosparse.lab.paper.aligned",
+        "aligned_200": "orthosparse.lab.paper.aligned_200",
         "strides": "orthosparse.lab.paper.strides",
         "depthwise": "orthosparse.lab.paper.depthwise",
         "efficientnet": "orthosparse.lab.paper.efficientnet",

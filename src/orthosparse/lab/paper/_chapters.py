@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._layout import seconds_text
 from orthosparse.lab.paper._rows import Row, Setting, family, setting_of
 from orthosparse.lab.paper._tables import Rendered
@@ -41,9 +42,26 @@ class Chapter:
 
 
 def chapters_of(items: Mapping[str, ModuleType], rows: Iterable[Row], *, smoke: bool = False) -> list[Chapter]:
-    """Return a chapter for every item, those without rows too."""
+    """Return a chapter for every item, those without rows too.
+
+    A training of other epochs than an item asks for stands in for its own, unless it is another item's own.
+    """
     kept = [(family(row["key"]), row) for row in rows]
-    return [_chapter(name, item, kept, smoke) for name, item in items.items()]
+    asked = {name: {family(each.key()): each for each in item.experiments(smoke=smoke)} for name, item in items.items()}
+    lengths = {(key, _epochs(each)) for experiments in asked.values() for key, each in experiments.items()}
+
+    def belongs(key: str, row: Row, experiments: Mapping[str, Experiment]) -> bool:
+        taken = (key, setting_of(row["fields"]).epochs)
+        return key in experiments and (taken not in lengths or taken[1] == _epochs(experiments[key]))
+
+    return [
+        _chapter(name, item, asked[name], [pair for pair in kept if belongs(*pair, asked[name])], smoke)
+        for name, item in items.items()
+    ]
+
+
+def _epochs(experiment: Experiment) -> int:
+    return setting_of(experiment.described()).epochs
 
 
 def cells_of(rendered: Rendered) -> tuple[int, int]:
@@ -84,11 +102,11 @@ def thinned(values: Sequence[Any]) -> dict[str, Any]:
     return {"step": step, "y": list(values[::step])}
 
 
-def _chapter(name: str, item: ModuleType, rows: list[tuple[str, Row]], smoke: bool) -> Chapter:
-    asked = {family(each.key()): each for each in item.experiments(smoke=smoke)}
+def _chapter(
+    name: str, item: ModuleType, asked: Mapping[str, Experiment], own: list[tuple[str, Row]], smoke: bool
+) -> Chapter:
     settings = {its_family: setting_of(each.described()) for its_family, each in asked.items()}
     labels = {its_family: each.label() for its_family, each in asked.items()}
-    own = [(its_family, row) for its_family, row in rows if its_family in asked]
     differences = [_difference(row, settings[its_family]) for its_family, row in own]
     done = {
         (its_family, row["seed"])

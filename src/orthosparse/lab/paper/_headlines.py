@@ -41,6 +41,7 @@ class _Part:
 
 _PARTS = {
     "aligned": _Part(paper="not in it"),
+    "aligned_200": _Part(paper="not in it"),
     "depthwise": _Part(paper="not in it"),
     "efficiency": _Part(tables=1, columns=("n = 2048",)),
     "efficientnet": _Part(paper="not in it"),

@@ -11,7 +11,7 @@ from orthosparse.lab.paper._study import ACTIVATIONS, METHODS, MODELS, Accuracie
 from orthosparse.lab.paper._tables import Column, Line, Measurement, Place, Rendered
 from orthosparse.lab.paper.ranks import ranks_of
 
-__all__ = ["SEEDS", "TITLE", "experiments", "render"]
+__all__ = ["RESNETS", "SEEDS", "TITLE", "experiments", "render"]
 
 TITLE = "EOI laid onto saliency masks"
 SEEDS = (1, 2, 3)
@@ -80,7 +80,7 @@ def _lines(starts: Iterable[str], methods: Iterable[str] = _METHODS) -> list[Lin
     ]
 
 
-_RESNET_TABLE = Accuracies(
+RESNETS = Accuracies(
     f"CIFAR-10, {_TIME}",
     [
         Column(
@@ -96,7 +96,7 @@ _RESNET_TABLE = Accuracies(
 )
 _TAP_TABLE = Accuracies(
     f"CIFAR-10, SNIP, {_TIME}: taps and permutations where a layer has few weights for each channel",
-    _RESNET_TABLE.columns[1:],
+    RESNETS.columns[1:],
     _lines(_OF_TAPS, ["snip"]),
     _SHORT,
 )
@@ -123,7 +123,7 @@ _TABLE = Accuracies(
     small={"linear": {}},
     own={(f"synflow/{start}", name): None for start, name in product(_OF_MLP, ("tanh", "hardtanh"))},
     notes=_NOTES,
-    below=[_RESNET_TABLE, _TAP_TABLE, _SCALE_TABLE],
+    below=[RESNETS, _TAP_TABLE, _SCALE_TABLE],
 )
 experiments = _TABLE.experiments
 
@@ -135,7 +135,7 @@ def render(rows: Iterable[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     index = RowIndex(rows)
     ranks = [
         _mean_ranks("MLP", index.accuracies(_TABLE.cells(smoke=smoke)), _RANKED),
-        _mean_ranks("residual networks", index.accuracies(_RESNET_TABLE.cells(smoke=smoke)), _OF_RESNETS),
+        _mean_ranks("residual networks", index.accuracies(RESNETS.cells(smoke=smoke)), _OF_RESNETS),
     ]
     said = " ".join(filter(None, ranks))
     return replace(rendered, notes=[*rendered.notes, said] if said else rendered.notes)

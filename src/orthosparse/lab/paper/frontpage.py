@@ -19,7 +19,12 @@ from orthosparse.lab.sweep.store import together_of
 
 FRONT = ("singular_values", "deep_networks", "contemporary")  # items of which the README shows the first row
 # Items of ours, and the pages of their tables.
-STUDIES = {"aligned": "aligned.md", "strides": "strides_trained.md", "depthwise": "depthwise_cifar10.md"}
+STUDIES = {
+    "aligned": "aligned.md",
+    "aligned_200": "aligned_200.md",
+    "strides": "strides_trained.md",
+    "depthwise": "depthwise_cifar10.md",
+}
 BEGIN, END = "<!-- begin: make readme-table -->", "<!-- end: make readme-table -->"
 _SHORT = 0.05  # seconds; less would read as none
 _HEADS = "| item | command | machine and time | paper | ours |\n|---|---|---|---|---|\n"

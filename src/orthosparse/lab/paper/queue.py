@@ -41,6 +41,7 @@ QUEUE = (
     Entry("ResNet110, density 5 %", "contemporary_5", ("model=resnet110",)),
     Entry("1000-layer CNN, uniform and SAO's densities", "deep_networks", _OTHER_CNN, precision=None, together=3),
     Entry("VGG-16 by activation", "activations", ("model=vgg16c",)),
+    Entry("EOI at random taps, 200 epochs", "aligned_200", precision=None),
     Entry("EfficientNet by rule for depthwise layers", "depthwise", seeds=(1, 2, 3), precision=None, together=None),
     Entry("ViT from strided and from tiled patches", "strides", seeds=(1, 2, 3), precision=None, together=None),
     Entry("EfficientNet, a stand-in", "efficientnet", precision=None, together=None),
