@@ -85,12 +85,34 @@ def test_singular_values_hold_if_those_of_eoi_are_one_and_of_base_the_smallest(e
     assert answers(rows)["spectra"].verdict == verdict
 
 
-@pytest.mark.parametrize(("accuracy", "verdict"), [(0.3, HOLDS), (0.88, FAILS)])
-def test_snip_at_five_percent_holds_where_ours_fails_too(accuracy, verdict):
-    rows = [
-        row_of(Training(model, "cifar10", 0.05, "snip"), test_accuracy=accuracy) for model in ("resnet56", "resnet110")
+def deep_snip(seeds, **metrics):
+    return [
+        row_of(Training(model, "cifar10", 0.05, "snip"), seed, **metrics)
+        for model in ("resnet56", "resnet110")
+        for seed in seeds
     ]
-    assert answers(rows)["snip"].verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict", "answer"),
+    [
+        (deep_snip([1], test_accuracy=0.3), HOLDS, "ResNet56 (CIFAR-10): 30.00 % (n = 1, 1 failed)."),
+        (deep_snip([1], diverged=True), HOLDS, "ResNet110 (CIFAR-10): diverged (n = 1, 1 failed)."),
+        (
+            deep_snip([1], test_accuracy=0.88) + deep_snip([2], diverged=True),
+            HOLDS,
+            "ResNet56 (CIFAR-10): 88.00 % (n = 2, 1 failed).",
+        ),
+        (deep_snip([1, 2, 3, 4], test_accuracy=0.88), OPEN, "ResNet56 (CIFAR-10): 88.00 % (n = 4)."),
+        (deep_snip([1, 2, 3, 4, 5], test_accuracy=0.88), FAILS, "ResNet56 (CIFAR-10): 88.00 % (n = 5)."),
+    ],
+)
+def test_snip_at_five_percent_holds_once_a_seed_fails_and_does_not_if_as_many_train_as_the_paper_has(
+    rows, verdict, answer
+):
+    found = answers(rows)["snip"]
+    assert found.verdict == verdict
+    assert answer in found.answer
 
 
 def test_snip_at_five_percent_stays_open_where_ours_trained_for_fewer_epochs():

@@ -54,6 +54,12 @@ def test_accuracies_are_means_with_their_seeds_beside_the_papers():
     assert {each.key() for each in chosen(command)} == {BASE.key(), EOI.key()}
 
 
+def test_runs_that_all_diverged_stand_beside_those_that_did_not():
+    rows = [row_of(BASE, diverged=True), row_of(EOI, test_accuracy=0.895)]
+    ((*_, ours),) = lines_of(rows)
+    assert ours == "ERK: Base diverged, EOI 89.50 (1 seed)"
+
+
 def test_a_name_that_stands_twice_in_a_line_of_the_paper_stays():
     rows = rows_for([each for each in ITEMS["deep_networks"].experiments() if each.distribution == "dense_ends"])
     ((_, _, _, paper, ours), _) = lines_of(rows)

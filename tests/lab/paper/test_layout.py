@@ -16,6 +16,12 @@ def test_a_compared_column_is_three_columns_of_one_group():
     assert [cell.text for cell in table.rows[1].cells] == ["B", "–", "not measured", ""]
 
 
+def test_a_cell_whose_runs_all_diverged_says_so():
+    lost = (Cell((89.0, 0.5), note="2 of 2 diverged", rows=({}, {})),)
+    table = text_table(Table(TABLE.title, TABLE.heads, TABLE.columns, TABLE.lines, (CELLS[0], lost)))
+    assert [cell.text for cell in table.rows[1].cells] == ["B", "89.00(0.50)", "diverged n=2", ""]
+
+
 def test_where_the_paper_has_no_numbers_ours_stand_alone():
     alone = Table(TABLE.title, TABLE.heads, TABLE.columns, TABLE.lines, TABLE.cells, compared=False)
     table = text_table(alone)

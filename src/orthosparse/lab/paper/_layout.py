@@ -5,6 +5,7 @@ from orthosparse.lab.paper.statistics import Difference, Number, is_clear
 from orthosparse.lab.rendering import contents
 
 NOT_MEASURED = "not measured"
+DIVERGED = "diverged"  # with every seed
 NO_CELL = "–"
 CLEAR = "‡"  # behind a difference of more than two standard errors
 
@@ -90,7 +91,9 @@ def seconds_text(seconds: float) -> str:
 
 def _parts(table: Table, column: Column, cell: Cell) -> list[contents.Cell]:
     digits = digits_of(table, column)
-    if cell.ours is None:
+    if cell.ours is None and cell.rows:
+        ours = contents.Cell(f"{DIVERGED} n={len(cell.rows)}", note=cell.setting, kind="ours")
+    elif cell.ours is None:
         ours = contents.Cell(NOT_MEASURED if cell.exists else NO_CELL, kind="missing")
     else:
         text = f"{number_text(cell.ours, digits)} n={cell.seeds}"
