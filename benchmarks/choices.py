@@ -196,39 +196,56 @@ def floor_rules(seeds: range) -> Table:
     return table
 
 
-def _separable(density: float, rate: float, seed: int, how: dict[str, str]) -> float:
+def _separable(density: float, rate: float, seed: int, how: dict[str, str], *, orthogonal: bool) -> float:
     generator = torch.Generator().manual_seed(seed)
     with fenced(seed):  # torch's modules draw their first weights from the global generator
         model = Separable()
-    dense_init(model, generator=generator)
+    if orthogonal:
+        dense_init(model, generator=generator)
     orthosparse.sparsify(model, density, generator=generator, **how)
     return trained(model, seed, rate)
 
 
 def depthwise(seeds: range) -> Table:
-    """The three rules for depthwise layers on EfficientNet-B0, untrained."""
+    """The rules for depthwise layers on EfficientNet-B0, untrained; two keep values of the dense start."""
     del seeds  # one draw each
-    table = [["start", "worst depthwise layer", "live weights"]]
-    for start in ("base", "keep", "center", "shift"):
+    kept = [(start, orthogonal) for start in ("base", "keep") for orthogonal in (False, True)]
+    starts = [*kept, ("center", True), ("shift", True), ("paper-code", True)]
+    heads = ["worst depthwise layer", "silent channels", "live weights", "first gradient"]
+    table = [["distribution", "start", "dense start", *heads]]
+    for distribution, (start, orthogonal) in product(("erk", "uniform"), starts):
         how = {"scheme": "base"} if start == "base" else {"depthwise": start}
         g = torch.Generator().manual_seed(0)
         model = build("efficientnet_b0", classes=10, in_shape=(3, 64, 64), generator=g)
-        dense_init(model, generator=g)
-        report = orthosparse.sparsify(model, 0.1, generator=g, **how)
+        if orthogonal:
+            dense_init(model, generator=g)
+        report = orthosparse.sparsify(model, 0.1, distribution=distribution, generator=g, **how)
         live = isometry.effective_density(model, torch.ones(1, 3, 64, 64))
-        layers = orthosparse.find_layers(model)
-        worst = max(row.orthogonality for row in report.rows if layers[row.layer].depthwise)
-        table.append([start, f"{worst:.1e}", f"{float(live):.4f}"])
+        layers = {name: layer for name, layer in orthosparse.find_layers(model).items() if layer.depthwise}
+        worst = max(row.orthogonality for row in report.rows if row.layer in layers)
+        silent = [channel for name in layers for channel in (model.get_submodule(name).weight.flatten(1) == 0).all(1)]
+        model.train()
+        with fenced(0):  # dropout and stochastic depth draw from the global generator
+            cross_entropy(model(torch.randn(64, 3, 64, 64, generator=g)), torch.arange(64) % 10).backward()
+        gradient = torch.stack([each.grad.norm() for each in model.parameters()]).norm()
+        dense = "" if start not in ("base", "keep") else "orthogonal" if orthogonal else "its own"
+        cells = [f"{worst:.1e}", f"{sum(silent) / len(silent):.2f}", f"{float(live):.4f}", f"{float(gradient):.2g}"]
+        table.append([distribution, start, dense, *cells])
+        print(table[-1], flush=True)
     return table
 
 
 def depthwise_trained(seeds: range) -> Table:
-    """The same rules on a small network of depthwise-separable blocks, trained."""
+    """The same rules on a small network of depthwise-separable blocks, trained; two keep values of the dense start."""
     starts = {"base": {"scheme": "base"}, **{rule: {"depthwise": rule} for rule in ("keep", "center", "shift")}}
-    table = [["density", "rate", *starts]]
-    for density, rate in product((0.3, 0.1), RATES):
-        cells = [accuracy(_separable(density, rate, seed, how) for seed in seeds) for how in starts.values()]
-        table.append([str(density), str(rate), *cells])
+    dense = {"torch's": False, "orthogonal": True}
+    table = [["density", "rate", "dense start", *starts]]
+    for (density, rate), (name, orthogonal) in product(product((0.3, 0.1), RATES), dense.items()):
+        cells = [
+            accuracy(_separable(density, rate, seed, how, orthogonal=orthogonal) for seed in seeds)
+            for how in starts.values()
+        ]
+        table.append([str(density), str(rate), name, *cells])
         print(table[-1], flush=True)
     return table
 

@@ -136,7 +136,7 @@ CITED = {  # what the page on choosing cites, and where it stands
     "evidence/schemes.md": "10.2 89.7 92.2 73.3 87.1 74.4 89.3 86.9",
     "evidence/spectra.md": "2.1e-05 0.17 0.12 1e-05",
     "evidence/structures.md": "91.3",
-    "evidence/depthwise_trained.md": "84.6 78.2",
+    "evidence/depthwise_trained.md": "91.6 83.8 89.5 72.8",
     "evidence/floors.md": "0.0004 0.0047",
     "evidence/aligned.md": "20.56 94.30 2.3 2.9 4.7 4.9",
     "when_does_sparsity_pay.md": "1.74 2.05 2.79 3.47 1.18 3.02 3.17 3.40 3.83 "
