@@ -40,6 +40,29 @@ def test_estimates_learn_from_rows_of_the_same_device_alone():
     assert estimates.seconds(MaskPicture("sao")) == 8.0
 
 
+def test_trainings_that_diverged_tell_nothing_of_times():
+    estimates = Estimates()
+    estimates.learn([picture(), picture(wall_s=1.0, metrics={"diverged": True})], "here")
+    assert estimates.seconds(MaskPicture("sao")) == 8.0
+
+
+@pytest.mark.parametrize(
+    ("ends", "seconds"),
+    [
+        ([9, 10, 11, 12, 20, 28, 36], 10 + 6 * 1),  # three epochs alone, three beside others
+        ([9, 17, 25, 33, 34, 35, 36], 10 + 6 * 1),
+        ([9, 11, 13, 15], 31 + 3 * 2),
+        ([30, 60, 90], 60),  # resumed: the row has the time of the last call alone
+        ([9, 10], 37),
+        ([9, None, 11], 37),
+    ],
+)
+def test_epochs_beside_other_work_are_taken_for_as_fast_as_the_others(ends, seconds):
+    estimates = Estimates()
+    estimates.learn([picture(wall_s=37.0, curves={"seconds": ends})], "here")
+    assert estimates.seconds(MaskPicture("sao")) == seconds
+
+
 @pytest.mark.parametrize(
     "key",
     [

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from time import monotonic
 from typing import Any
 
@@ -60,11 +61,14 @@ class Estimates:
             self._costs[shared, family] = self._costs.get((shared, family), 0.0) + cost
 
     def learn(self, rows: Iterable[dict[str, Any]], device: str) -> None:
-        """Learn from rows that were made on the same device; what this version cannot read is passed over."""
+        """Learn from rows that were made on the same device; what this version cannot read is passed over.
+
+        So are trainings that diverged: they ended early.
+        """
         for row in rows:
             experiment = None if row["device"] != device or problem_of(row) else _known(row["key"])
-            if experiment is not None:
-                self.add(experiment, row["wall_s"], together_of(row))
+            if experiment is not None and not row["metrics"].get("diverged"):
+                self.add(experiment, _quiet(row), together_of(row))
 
     def seconds(self, *experiments: Experiment) -> float:
         """Return the seconds that a run of an experiment is expected to take, or of several as one."""
@@ -79,6 +83,21 @@ class Estimates:
         places = [(way, family) for family in _families(experiment) for way in ways]
         scale = next((self._walls[place] / self._costs[place] for place in places if self._costs.get(place)), 1.0)
         return scale * experiment.cost()
+
+
+def _quiet(row: dict[str, Any]) -> float:
+    """Return the seconds of a row, with all epochs as fast as its fastest quarter: others may have used the machine.
+
+    Example:
+        >>> _quiet({"wall_s": 60.0, "curves": {"seconds": [10.0, 12.0, 14.0, 16.0, 26.0, 36.0, 46.0, 56.0]}})
+        28.0
+    """
+    ends = row["curves"].get("seconds", [])
+    if len(ends) < 3 or not all(isinstance(end, int | float) for end in ends):
+        return float(row["wall_s"])
+    epochs = sorted(end - begin for begin, end in pairwise(ends))  # the first epoch compiles and warms up
+    rest = max(0.0, row["wall_s"] - sum(epochs))
+    return float(rest + max(0.0, epochs[len(epochs) // 4]) * len(epochs))
 
 
 def _known(key: str) -> Experiment | None:
