@@ -17,7 +17,7 @@ def test_a_compared_column_is_three_columns_of_one_group():
 
 
 def test_a_cell_whose_runs_all_diverged_says_so():
-    lost = (Cell((89.0, 0.5), note="2 of 2 diverged", rows=({}, {})),)
+    lost = (Cell((89.0, 0.5), rows=({}, {})),)
     table = text_table(Table(TABLE.title, TABLE.heads, TABLE.columns, TABLE.lines, (CELLS[0], lost)))
     assert [cell.text for cell in table.rows[1].cells] == ["B", "89.00(0.50)", "diverged n=2", ""]
 

@@ -83,6 +83,8 @@ def test_diverged_runs_are_counted_and_have_no_accuracy():
     measured = RowIndex(rows).accuracy(EXPERIMENT)
     assert measured.values == pytest.approx([90])
     assert measured.note == "1 of 2 diverged"
+    lost = RowIndex(rows[:1]).accuracy(EXPERIMENT)
+    assert (lost.values, lost.note, len(lost.rows)) == ([], "", 1)
 
 
 def test_curves_are_averaged_as_far_as_all_go():

@@ -10,7 +10,7 @@ from typing import Any
 
 from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.paper._layout import seconds_text
-from orthosparse.lab.paper._rows import Row, Setting, family, setting_of
+from orthosparse.lab.paper._rows import Row, Setting, asked_of, family, setting_of
 from orthosparse.lab.paper._tables import Rendered
 from orthosparse.lab.sweep.store import together_of
 
@@ -48,20 +48,16 @@ def chapters_of(items: Mapping[str, ModuleType], rows: Iterable[Row], *, smoke: 
     """
     kept = [(family(row["key"]), row) for row in rows]
     asked = {name: {family(each.key()): each for each in item.experiments(smoke=smoke)} for name, item in items.items()}
-    lengths = {(key, _epochs(each)) for experiments in asked.values() for key, each in experiments.items()}
+    lengths = {(key, asked_of(each).epochs) for own in asked.values() for key, each in own.items()}
 
     def belongs(key: str, row: Row, experiments: Mapping[str, Experiment]) -> bool:
         taken = (key, setting_of(row["fields"]).epochs)
-        return key in experiments and (taken not in lengths or taken[1] == _epochs(experiments[key]))
+        return key in experiments and (taken not in lengths or taken[1] == asked_of(experiments[key]).epochs)
 
     return [
         _chapter(name, item, asked[name], [pair for pair in kept if belongs(*pair, asked[name])], smoke)
         for name, item in items.items()
     ]
-
-
-def _epochs(experiment: Experiment) -> int:
-    return setting_of(experiment.described()).epochs
 
 
 def cells_of(rendered: Rendered) -> tuple[int, int]:
@@ -105,9 +101,8 @@ def thinned(values: Sequence[Any]) -> dict[str, Any]:
 def _chapter(
     name: str, item: ModuleType, asked: Mapping[str, Experiment], own: list[tuple[str, Row]], smoke: bool
 ) -> Chapter:
-    settings = {its_family: setting_of(each.described()) for its_family, each in asked.items()}
     labels = {its_family: each.label() for its_family, each in asked.items()}
-    differences = [_difference(row, settings[its_family]) for its_family, row in own]
+    differences = [_difference(row, asked_of(asked[its_family])) for its_family, row in own]
     done = {
         (its_family, row["seed"])
         for (its_family, row), how in zip(own, differences, strict=True)

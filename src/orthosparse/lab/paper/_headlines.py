@@ -83,21 +83,17 @@ def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[L
         paper = f"at full length:<br>{paper}"
     shared = {cell.setting for _, cell in measured}  # how all were trained stands at the end, exceptions beside them
     texts = [number_text(cell.ours and (cell.ours[0], None), digits, none=DIVERGED) for _, cell in measured]
-    notes = [cell.note if cell.ours else cell.setting for _, cell in measured]
-    own = [
-        note if len(shared) > 1 else note.removeprefix(cell.setting).lstrip("; ")
-        for note, (_, cell) in zip(notes, measured, strict=True)
-    ]
+    own = [cell.note if len(shared) > 1 else cell.note.removeprefix(cell.setting).lstrip("; ") for _, cell in measured]
     said = own[0] if len(set(own)) == 1 else ""  # the same for all, so once
     beside = [_bracketed([note] if note and not said else []) for note in own]
     ours = _blocks([(line, text + more) for (line, _), text, more in zip(measured, texts, beside, strict=True)])
-    ending = [_seeds(cell.seeds or len(cell.rows) for _, cell in measured)] if part.seeds else []
-    ending += [note for note in shared if note and len(shared) == 1] + [said] * bool(said)
+    notes = [_seeds(cell.seeds or len(cell.rows) for _, cell in measured)] if part.seeds else []
+    notes += [note for note in shared if note and len(shared) == 1] + [said] * bool(said)
     rows = [] if part.whole else [row for _, cell in measured for row in cell.rows]
     title = chapter.title if table.title == chapter.title else f"{chapter.title}. {table.title}"
     rows = rows or _rows_of(chapter, column)
     short = "" if all(cell.whole for _, cell in measured) or len(shared) > 1 else f", {measured[0][1].setting}"
-    return Headline(f"{title}: {column.label}{short}", paper or part.paper, ours + _bracketed(ending), rows)
+    return Headline(f"{title}: {column.label}{short}", paper or part.paper, ours + _bracketed(notes), rows)
 
 
 def _blocks(cells: Sequence[tuple[Line, str]]) -> str:

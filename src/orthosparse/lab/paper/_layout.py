@@ -92,7 +92,7 @@ def seconds_text(seconds: float) -> str:
 def _parts(table: Table, column: Column, cell: Cell) -> list[contents.Cell]:
     digits = digits_of(table, column)
     if cell.ours is None and cell.rows:
-        ours = contents.Cell(f"{DIVERGED} n={len(cell.rows)}", note=cell.setting, kind="ours")
+        ours = contents.Cell(f"{DIVERGED} n={len(cell.rows)}", note=cell.note, kind="ours")
     elif cell.ours is None:
         ours = contents.Cell(NOT_MEASURED if cell.exists else NO_CELL, kind="missing")
     else:

@@ -34,6 +34,11 @@ def setting_of(fields: Mapping[str, Any]) -> Setting:
     return Setting(fields.get("epochs") or 0, fields.get("precision") or "")
 
 
+def asked_of(experiment: Experiment) -> Setting:
+    """Return the setting that an experiment asks for."""
+    return setting_of(experiment.described())
+
+
 def family(key: str) -> str:
     """Return a key without its setting: trainings of one experiment, shorter or in another precision, share it.
 
@@ -81,7 +86,7 @@ class RowIndex:
         comparison of a short training with a long one says nothing, and one of two precisions says little. Of equally
         many the longer one counts, then the precision that the experiments ask for.
         """
-        asked = {family(each.key()): _asked(each) for each in experiments if each is not None}
+        asked = {family(each.key()): asked_of(each) for each in experiments if each is not None}
         families = asked.keys() & self._rows.keys()
         counts = Counter(setting for name in families for setting in self._rows[name])
         wanted = Counter(asked[name].precision for name in families)
@@ -99,7 +104,7 @@ class RowIndex:
         Where none is as asked, those of the right number of epochs come first, then those of the right precision, then
         those with the most epochs.
         """
-        settings, asked = self._rows.get(family(experiment.key())), _asked(experiment)
+        settings, asked = self._rows.get(family(experiment.key())), asked_of(experiment)
         if not settings:
             return [], ""
         nearest = max(
@@ -118,15 +123,15 @@ class RowIndex:
         return label if not rows or self.is_comparable(experiment) else f"{label} ({setting_of(rows[0]['fields'])})"
 
     def measured(self, experiment: Experiment | None, metric: str, *, scale: float = 1.0) -> Measurement | None:
-        """Return a metric of every seed; runs without it (diverged) are counted in the note."""
+        """Return a metric of every seed; runs without it (diverged) are counted in the note, where others have it."""
         if experiment is None:
             return None
         rows, note = self.rows(experiment)
         found = [row["metrics"].get(metric) for row in rows]
         kept = [scale * number for number in found if number is not None]
         lost = len(found) - len(kept)
-        notes = [note] * bool(note) + [f"{lost} of {len(found)} diverged"] * bool(lost)
-        whole = not rows or setting_of(rows[0]["fields"]).epochs == _asked(experiment).epochs
+        notes = [note] * bool(note) + [f"{lost} of {len(found)} diverged"] * (0 < lost < len(found))
+        whole = not rows or setting_of(rows[0]["fields"]).epochs == asked_of(experiment).epochs
         return Measurement(kept, "; ".join(notes), rows, note, whole)
 
     def accuracy(self, experiment: Experiment | None) -> Measurement | None:
@@ -137,7 +142,7 @@ class RowIndex:
         measured = self.measured(experiment, "test_accuracy", scale=100)
         if experiment is None or measured is None or not measured.setting:
             return measured
-        asked = _asked(experiment)
+        asked = asked_of(experiment)
         exact = self._rows.get(family(experiment.key()), {}).get(asked, [])
         full = [100 * row["metrics"]["test_accuracy"] for row in exact if "test_accuracy" in row["metrics"]]
         if not full:
@@ -172,10 +177,6 @@ class RowIndex:
         curves = [row["curves"][name] for row in self.rows(experiment)[0] if row["curves"].get(name)]
         means = [None if None in points else fmean(points) for points in zip(*curves, strict=False)]
         return [None if mean is None else scale * mean for mean in means]
-
-
-def _asked(experiment: Experiment) -> Setting:
-    return setting_of(experiment.described())
 
 
 def _note(taken: Setting, asked: Setting) -> str:
