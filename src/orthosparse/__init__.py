@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     )
     from orthosparse.masks import ScoredMasks, densities_of, overlap
     from orthosparse.modules.block import BlockConv1x1, BlockLinear
+    from orthosparse.modules.convolution import SparseConv
     from orthosparse.modules.sparse import SparseConv1x1, SparseLinear
     from orthosparse.pruning import prune
     from orthosparse.report import Report
@@ -40,6 +41,7 @@ __all__ = [
     "Report",
     "Rewirer",
     "ScoredMasks",
+    "SparseConv",
     "SparseConv1x1",
     "SparseLinear",
     "attach",
@@ -78,6 +80,7 @@ _HOMES = {
     "Report": "report",
     "Rewirer": "dynamic",
     "ScoredMasks": "masks",
+    "SparseConv": "modules.convolution",
     "SparseConv1x1": "modules.sparse",
     "SparseLinear": "modules.sparse",
     "attach": "masking",

@@ -531,3 +531,17 @@ def test_the_file_of_an_averaged_model_loads_into_the_model_itself(generator, tm
     again = torch.optim.swa_utils.AveragedModel(other)
     orthosparse.load_compact(tmp_path / "average", again)
     assert int(again.n_averaged) == int(average.n_averaged)
+
+
+def test_compact_convolutions_give_the_file_of_masked_ones(tmp_path, generator):
+    model = nn.Sequential(nn.Conv2d(4, 6, 3, padding=1, groups=2), nn.ReLU(), nn.Conv2d(6, 5, (1, 3), stride=2))
+    orthosparse.sparsify(model, 0.4, generator=generator)
+    small = copy.deepcopy(model)
+    assert len(orthosparse.compact(small).exchanged) == 2
+    for each, name in ((model, "masked"), (small, "compact")):
+        save_compact(each, tmp_path / name)
+    one, two = (from_bytes((tmp_path / name).read_bytes()) for name in ("masked", "compact"))
+    assert bits(one[0]) == bits(two[0])
+    other = nn.Sequential(nn.Conv2d(4, 6, 3, padding=1, groups=2), nn.ReLU(), nn.Conv2d(6, 5, (1, 3), stride=2))
+    load_compact(tmp_path / "compact", other)
+    assert bits(other.state_dict()) == bits(model.state_dict())

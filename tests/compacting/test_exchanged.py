@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import orthosparse
 from compacting.models import Net, batch_for, masked_net
-from orthosparse import BlockConv1x1, BlockLinear, SparseConv1x1, SparseLinear, compact, expand, masks_of
+from orthosparse import BlockConv1x1, BlockLinear, SparseConv, SparseConv1x1, SparseLinear, compact, expand, masks_of
 
 OPTIMIZERS = {
     "sgd": lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9, weight_decay=1e-2, nesterov=True),
@@ -45,10 +45,10 @@ def test_every_layer_with_a_kernel_is_exchanged(masked):
     assert isinstance(masked.fc, BlockLinear if blocks else SparseLinear)
     assert isinstance(masked.mix, BlockConv1x1 if blocks else SparseConv1x1)
     assert isinstance(masked.head, SparseLinear)
+    assert isinstance(masked.stem, SparseConv)
     assert [row.layer for row in table.rows] == ["stem", "mix", "fc", "head"]
-    assert table.rows[0].form == "masked"
-    assert "one tap" in table.rows[0].note
-    assert "3 of 4 layers" in str(table)
+    assert table.rows[0].form == "entries"
+    assert "4 of 4 layers" in str(table)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -140,7 +140,7 @@ def test_a_measured_choice_keeps_the_faster_form_and_leaves_no_trace(masked, gen
     assert masked.training
     assert all(parameter.grad is None for parameter in masked.parameters())
     timed = {row.layer: row for row in table.rows if row.ratio is not None}
-    assert set(timed) == {"mix", "fc", "head"}
+    assert set(timed) == {"stem", "mix", "fc", "head"}
     assert all((row.form != "masked") == (row.ratio > 1) for row in timed.values())
     assert all(row.note == "slower" for row in timed.values() if row.form == "masked")
     expand(masked)
@@ -186,19 +186,42 @@ def test_tied_attention_and_recurrent_layers_are_listed_as_they_stay(generator):
             "lstm": nn.LSTM(4, 4),
             "a": nn.Linear(8, 8),
             "b": nn.Linear(8, 8),
-            "grouped": nn.Conv2d(8, 8, 1, groups=2),
-            "padded": nn.Conv2d(8, 8, 1, padding=1),
         }
     )
     model["b"].weight = model["a"].weight
     orthosparse.sparsify(model, 0.6, scheme="base", generator=generator)
+    with pytest.raises(ValueError, match="like: expected layers that can be exchanged; 'a': tied to 1 more"):
+        compact(model, like={"rows": [{"layer": "a", "form": "entries"}]})
     notes = {row.layer: row.note for row in compact(model).rows}
     assert "MultiheadAttention" in notes["attention.in_proj_weight"]
     assert "MultiheadAttention" in notes["attention.out_proj"]
     assert "recurrent" in notes["lstm.weight_ih_l0"]
     assert "tied" in notes["a"]
-    assert "one tap" in notes["grouped"]
-    assert "one tap" in notes["padded"]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(8, 4, 1, groups=2),
+        nn.Conv2d(8, 4, 1, padding=1, stride=2),
+        nn.Conv1d(8, 6, 4, dilation=2, padding="valid"),
+        nn.Conv2d(8, 8, 3, groups=8, padding="same"),
+        nn.Conv2d(8, 4, 3, padding=1, padding_mode="circular", bias=False),
+        nn.Conv3d(8, 4, (3, 1, 2), stride=(1, 2, 1), padding=(1, 0, 1), padding_mode="replicate"),
+    ],
+    ids=repr,
+)
+def test_convolutions_of_all_sorts_come_back_as_they_were(layer, generator):
+    model = masked_net(generator, model=nn.Sequential(layer))
+    x = torch.randn(2, 8, *[8] * (layer.weight.dim() - 2), generator=generator, dtype=torch.float64)
+    twin, before = copy.deepcopy(model), repr(model)
+    compact(twin)
+    assert isinstance(twin[0], SparseConv)
+    torch.testing.assert_close(twin(x), model(x), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(twin(x[0]), model(x[0]), rtol=1e-12, atol=1e-12)
+    expand(twin)
+    assert repr(twin) == before
+    assert all(torch.equal(value, twin.state_dict()[key]) for key, value in model.state_dict().items())
 
 
 def test_wrapped_sharded_and_compiled_models_are_refused(masked):
@@ -217,7 +240,8 @@ def test_wrapped_sharded_and_compiled_models_are_refused(masked):
         ({"batch": 3}, "batch: expected a tensor"),
         ({"like": 3}, "like: expected a table"),
         ({"like": {"rows": [{"layer": "nothing", "form": "entries"}]}}, "like: expected names of layers"),
-        ({"like": {"rows": [{"layer": "stem", "form": "entries"}]}}, "like: expected layers that can be exchanged"),
+        ({"like": {"rows": [{"layer": "norm", "form": "entries"}]}}, "like: expected layers that can be exchanged"),
+        ({"like": {"rows": [{"layer": "stem", "form": "block:16"}]}}, "like: 'stem': expected single entries"),
         ({"like": {"rows": [{"layer": "fc", "form": "triangles"}]}}, "like: expected forms"),
         ({"like": {"rows": [{"layer": "mix", "form": "block:32"}]}}, "like: 'mix': expected whole blocks of 32"),
         ({"optimizer": 3}, "optimizer: expected a torch"),

@@ -26,7 +26,7 @@ def test_a_batch_may_be_a_tensor_arguments_or_keywords(form, generator):
     model = masked_net(generator)
     x, _ = batch_for(model, generator)
     batch = {"tensor": x, "tuple": (x,), "dict": {"x": x}}[form]
-    assert set(timing.ratios_of(model, batch, candidates_of(model))) == {"mix", "fc", "head"}
+    assert set(timing.ratios_of(model, batch, candidates_of(model))) == {"stem", "mix", "fc", "head"}
 
 
 def test_a_forward_pass_that_fails_leaves_no_hooks(generator):

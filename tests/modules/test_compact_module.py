@@ -19,7 +19,9 @@ F64 = {"dtype": torch.float64}
 def dense_result(layer, x, weight=None):
     weight = layer.weight if weight is None else weight
     if hasattr(layer, "stride"):
-        return functional.conv2d(x, weight, layer.bias, stride=layer.stride)
+        names = ("padding", "dilation", "groups")
+        options = {name: getattr(layer, name) for name in names if hasattr(layer, name)}
+        return functional.conv2d(x, weight, layer.bias, stride=layer.stride, **options)
     return functional.linear(x, weight, layer.bias)
 
 

@@ -4,9 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 from torch.nn import functional
 
-from orthosparse.operators import csr_inference, csr_tables
+from orthosparse.deploying.modules import EntriesConv
+from orthosparse.operators import csr_inference, csr_tables, has_convolutions
 
 
 def entries(weight):
@@ -37,6 +39,18 @@ def test_the_product_is_that_of_the_dense_layer(seed, outputs, inputs, leading, 
     y = csr_inference(x, values, bias if biased else None, *tables, inputs=inputs, features_first=features_first)
     torch.testing.assert_close(y, functional.linear(x, weight, bias if biased else None))
     assert features_first or y.is_contiguous()
+
+
+@pytest.mark.skipif(not has_convolutions(), reason="the kernel was not built")
+def test_the_operator_of_convolutions_agrees_with_its_fake_and_compiles(generator):
+    layer = nn.Conv2d(3, 4, 3, padding=1, stride=2).requires_grad_(False)
+    module, x = EntriesConv(layer), torch.randn(2, 3, 9, 8, generator=generator)
+    arguments = (x, module.values, module.bias, module.row_starts, module.columns, *map(list, module.geometry))
+    operator = torch.ops.orthosparse.csr_convolution.default
+    torch.library.opcheck(operator, arguments, test_utils=["test_schema", "test_faketensor"])
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    with torch.inference_mode():
+        torch.testing.assert_close(compiled(x), layer(x))
 
 
 @pytest.mark.parametrize("features_first", [False, True])

@@ -89,9 +89,11 @@ def test_pictures_are_padded_and_sorted_by_remainders(dims, generator):
     sides, step, padding = (5, 7, 4)[:dims], (2, 1, 3)[:dims], (1, 2, 0)[:dims]
     rooms = [-(-(side + 2 * pad) // each) for side, pad, each in zip(sides, padding, step, strict=True)]
     x = torch.randn(2, *sides, 3, generator=generator).movedim(-1, 1)  # channels last in memory
-    found = csr_kernel.arrange(x, step=step, padding=padding, rooms=rooms)
+    found = csr_kernel.arrange(x, step=step, padding=padding, rooms=rooms, before=2, after=3)
     ends = [(pad, room * each - side - pad) for side, pad, each, room in zip(sides, padding, step, rooms, strict=True)]
     padded = torch.nn.functional.pad(x, [end for pair in reversed(ends) for end in pair])
     split = padded.reshape(2, 3, *(size for pair in zip(rooms, step, strict=True) for size in pair))
     order = 1, *range(3, 3 + 2 * dims, 2), 0, *range(2, 2 + 2 * dims, 2)
-    assert torch.equal(found, split.permute(order))
+    assert torch.equal(found[2:-3], split.permute(order).flatten())
+    assert not found[:2].any()
+    assert not found[-3:].any()

@@ -29,10 +29,10 @@ def compact(
 ) -> CompactTable:
     """Exchange masked layers of `model` for modules whose parameter holds the active weights alone.
 
-    A mask of whole blocks makes a `BlockLinear`, with kernels for GPUs; one of single entries makes a `SparseLinear`,
-    for CPUs; convolutions of one tap likewise. They compute the same, and gradients, the optimizer's state, checkpoints
-    and what processes send each other are of the size of the active weights. Call it before DistributedDataParallel,
-    ``fully_shard`` and ``torch.compile``.
+    A mask of whole blocks makes a `BlockLinear`, with kernels for GPUs; a mask of single entries makes a
+    `SparseLinear`, or a `SparseConv` of a convolution, for CPUs. They compute the same, and gradients, optimizer state,
+    checkpoints and what processes send each other have the size of the active weights. Call it before
+    DistributedDataParallel, ``fully_shard`` and ``torch.compile``.
 
     Args:
         batch: what the model is called with: a tensor, a tuple of arguments, or a dict of keyword arguments. Then both

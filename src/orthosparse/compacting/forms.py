@@ -13,8 +13,9 @@ from orthosparse.masking.attach import masked_owners_of
 from orthosparse.masking.masked_tensor import MaskedTensor, masked_tensors
 from orthosparse.modules.block import BlockConv1x1, BlockLinear
 from orthosparse.modules.compact_module import Compact
+from orthosparse.modules.convolution import SparseConv
 from orthosparse.modules.sparse import SparseConv1x1, SparseLinear
-from orthosparse.operators import SIZES, has_kernel
+from orthosparse.operators import SIZES, has_convolutions, has_kernel
 from orthosparse.structures import block_of, structure_of
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -66,8 +67,8 @@ def candidates_of(model: nn.Module) -> list[Candidate]:
             raise ValueError(f"model: expected masks that lie in memory; that of {name!r} is on the meta device")
         note = f"tied to {len(tied)} more" if tied else _why_not(model, module, tensor, masked)
         note = note or ("every weight is active" if bool(masked.holder.mask.all()) else "")
-        form = MASKED if note else form_of(masked.holder.mask)
-        note = note or _without_kernel(form, masked.original)
+        form = MASKED if note else "entries" if _has_taps(module) else form_of(masked.holder.mask)
+        note = note or _without_kernel(form, module, masked.original)
         found.append(Candidate(name, module, tensor, masked.holder.mask, MASKED if note else form, note))
     return found
 
@@ -123,9 +124,16 @@ def _empty(candidate: Candidate) -> Compact:
     weight, unit = candidate.parameter, unit_of(candidate.form)
     sizes = (weight.shape[1], weight.shape[0], candidate.units, *([] if unit == 1 else [unit]))
     options: dict[str, Any] = {"bias": False, "device": weight.device, "dtype": weight.dtype}
-    if isinstance(candidate.module, nn.Linear):
+    module: Any = candidate.module
+    if isinstance(module, nn.Linear):
         return (SparseLinear if unit == 1 else BlockLinear)(*sizes, **options)
-    return (SparseConv1x1 if unit == 1 else BlockConv1x1)(*sizes, stride=tuple(candidate.module.stride), **options)  # type: ignore[arg-type]
+    if _has_taps(module):
+        if unit > 1:
+            raise ValueError("expected single entries, as a convolution of several taps has them; got blocks")
+        names = ("stride", "padding", "dilation", "groups", "padding_mode")
+        options |= {name: getattr(module, name) for name in names}
+        return SparseConv(module.in_channels, module.out_channels, module.kernel_size, candidate.units, **options)
+    return (SparseConv1x1 if unit == 1 else BlockConv1x1)(*sizes, stride=module.stride, **options)
 
 
 def layer_without_mask(model: nn.Module, name: str, form: str, state: Mapping[str, Any]) -> Candidate:
@@ -161,12 +169,15 @@ def _why_not(model: nn.Module, module: nn.Module, tensor: str, masked: MaskedTen
         return "another parametrization follows the mask"
     if "bias" in getattr(module, "parametrizations", ()):
         return "the bias has a mask or another parametrization"
-    if kind in _CONVOLUTIONS:
-        plain = module.groups == 1 and module.padding_mode == "zeros"
-        padded = module.padding not in ("valid", "same") and any(map(int, module.padding))  # type: ignore[arg-type]
-        if set(module.kernel_size) != {1} or not plain or padded:  # type: ignore[arg-type]
-            return "only convolutions of one tap, without padding and groups"
     return ""
+
+
+def _has_taps(module: Any) -> bool:
+    """Whether a layer is a convolution that is no linear layer over channels: of several taps, padded, or in groups."""
+    if not isinstance(module, _CONVOLUTIONS):
+        return False
+    padded = module.padding not in ("valid", "same") and any(map(int, module.padding))
+    return set(module.kernel_size) != {1} or module.groups > 1 or padded
 
 
 def _belongs_to_attention(model: nn.Module, module: nn.Module) -> bool:
@@ -174,9 +185,11 @@ def _belongs_to_attention(model: nn.Module, module: nn.Module) -> bool:
     return any(parent.out_proj is module for parent in attentions)
 
 
-def _without_kernel(form: str, weight: Tensor) -> str:
+def _without_kernel(form: str, module: nn.Module, weight: Tensor) -> str:
     """Say why the form has no kernel for the device and type of a weight, if so."""
     if form == "entries":
+        if _has_taps(module) and not has_convolutions():
+            return "convolutions have no kernel: the package was built without a compiler"
         if weight.device.type not in ("cpu", "meta"):
             return f"single entries have no kernel on {weight.device.type}"
         if weight.dtype not in (torch.float32, torch.float64):

@@ -32,8 +32,8 @@ def ratios_of(model: nn.Module, batch: Any, candidates: list[Candidate]) -> dict
             continue
         assert candidate.mask is not None
         weight = candidate.parameter
-        bias = getattr(candidate.module, "bias", None) is not None
-        key = (*inputs, candidate.form, weight.shape, int(candidate.mask.count_nonzero()), bias, weight.requires_grad)
+        layer = candidate.module.extra_repr()  # sizes, stride, bias
+        key = (*inputs, candidate.form, layer, int(candidate.mask.count_nonzero()), weight.requires_grad)
         if key not in known:
             known[key] = _ratio(candidate, inputs)
         ratios[candidate.name] = known[key]

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from orthosparse.operators import Geometry, csr_convolution, csr_inference, starts_of
+from orthosparse.operators import Geometry, convolution_inference, csr_inference, starts_of
 
 
 class Entries(nn.Module):
@@ -82,5 +82,6 @@ class EntriesConv(Entries):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return the convolution of pictures."""
-        tables = self.row_starts, self.columns
-        return csr_convolution(input, self.values, self.bias, *tables, inputs=self.inputs, geometry=self.geometry)
+        return convolution_inference(
+            input, self.values, self.bias, self.row_starts, self.columns, inputs=self.inputs, geometry=self.geometry
+        )

@@ -16,7 +16,6 @@ from orthosparse.modules.compact_module import Compact
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _HOOKS = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -46,13 +45,7 @@ def compact_modules(model: nn.Module) -> dict[str, Compact]:
 
 def dense_form(module: Compact) -> nn.Module:
     """Return the plain layer of torch with the whole weight, zeros included, and the same bias parameter."""
-    with torch.device("meta"):
-        stride: Any = getattr(module, "stride", None)
-        if stride is not None:
-            kind: Any = _CONVOLUTIONS[len(stride)]
-            plain: nn.Module = kind(module.in_features, module.out_features, 1, stride=stride, bias=False)
-        else:
-            plain = nn.Linear(module.in_features, module.out_features, bias=False)
+    plain = module.plain()
     plain.weight = nn.Parameter(module.weight.detach(), requires_grad=module.values.requires_grad)
     plain.register_parameter("bias", module.bias)
     if module.values.grad is not None:

@@ -97,6 +97,10 @@ class Compact(nn.Module):
         """The shape of the whole weight."""
         return self.out_features, self.in_features
 
+    def plain(self) -> nn.Module:
+        """Return the layer of torch that computes the same, on the meta device and without a bias."""
+        return nn.Linear(self.in_features, self.out_features, bias=False, device="meta")
+
     def rows(self) -> Tensor:
         """Return the row of each unit."""
         counts = self.row_starts.diff()

@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from orthosparse.modules.compact_module import Compact
+
+CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}  # by their number of dimensions
 
 
 class Pointwise(Compact):
@@ -39,6 +41,11 @@ class Pointwise(Compact):
     def weight_shape(self) -> tuple[int, ...]:
         """The shape of the whole weight, as a convolution has it."""
         return self.out_features, self.in_features, *self.kernel_size
+
+    def plain(self) -> nn.Module:
+        """Return the layer of torch that computes the same, on the meta device and without a bias."""
+        kind = CONVOLUTIONS[len(self.stride)]
+        return kind(self.in_channels, self.out_channels, 1, stride=self.stride, bias=False, device="meta")  # type: ignore[no-any-return]
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return the convolution of ``[batch, channels, *picture]``, or of ``[channels, *picture]``."""

@@ -10,10 +10,60 @@ from orthosparse.modules.compact_module import Compact
 from orthosparse.modules.pointwise import Pointwise
 from orthosparse.operators import csr_linear, csr_tables
 
-_TABLES = ("column_starts", "column_rows", "by_column")
+
+class Entries(Compact):
+    """The base of modules whose units are single entries: ``values`` is ``[1, entries]``.
+
+    Attributes:
+        tables: the buffers that are computed from `row_starts` and `columns`, for the products of the backward pass.
+    """
+
+    tables: tuple[str, ...]
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        entries: int,
+        *,
+        bias: bool,
+        device: Any,
+        dtype: torch.dtype | None,
+    ) -> None:
+        check_at_least(entries, 0, "entries")
+        super().__init__(in_features, out_features, entries, 1, bias=bias, device=device, dtype=dtype)
+
+    def compute_tables(self) -> tuple[Tensor, ...]:
+        """Return the tables."""
+        raise NotImplementedError
+
+    def register_tables(self) -> None:
+        """Make them buffers, which no state dict holds."""
+        for name, table in zip(self.tables, self.compute_tables(), strict=True):
+            self.register_buffer(name, table, persistent=False)
+
+    def refresh(self) -> None:
+        """Compute the tables, after `row_starts` and `columns` were written."""
+        for name, table in zip(self.tables, self.compute_tables(), strict=True):
+            before = self._buffers[name]
+            assert before is not None
+            setattr(self, name, before.copy_(table) if before.device == table.device else table)
+
+    def check_kernel(self) -> None:
+        """Raise unless there is a kernel for the values.
+
+        Raises:
+            RuntimeError: they are on another device than the CPU, or of another type than float32 and float64.
+        """
+        values = self.values
+        if values.device.type not in ("cpu", "meta") or values.dtype not in (torch.float32, torch.float64):
+            raise RuntimeError(
+                f"{type(self).__name__}: expected float32 or float64 on the CPU, where single entries have a kernel; "
+                f"got {values.dtype} on {values.device} (orthosparse.expand(model) makes it a masked layer)"
+            )
 
 
-class SparseLinear(Compact):
+class SparseLinear(Entries):
     """A linear layer of active entries alone: ``values`` is ``[1, entries]``, zero until somebody fills it.
 
     The products are those of a compiled kernel (torch's CSR tensors where it was not built), on the CPU, in float32 and
@@ -36,6 +86,8 @@ class SparseLinear(Compact):
         (torch.Size([5, 4]), torch.Size([1, 3]), torch.Size([4, 8]))
     """
 
+    tables = ("column_starts", "column_rows", "by_column")
+
     column_starts: Tensor
     column_rows: Tensor
     by_column: Tensor
@@ -50,17 +102,8 @@ class SparseLinear(Compact):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_at_least(entries, 0, "entries")
-        super().__init__(in_features, out_features, entries, 1, bias=bias, device=device, dtype=dtype)
-        for name, table in zip(_TABLES, self._tables(), strict=True):
-            self.register_buffer(name, table, persistent=False)
-
-    def refresh(self) -> None:
-        """Compute the transposed tables, after `row_starts` and `columns` were written."""
-        for name, table in zip(_TABLES, self._tables(), strict=True):
-            before = self._buffers[name]
-            assert before is not None
-            setattr(self, name, before.copy_(table) if before.device == table.device else table)
+        super().__init__(in_features, out_features, entries, bias=bias, device=device, dtype=dtype)
+        self.register_tables()
 
     def product(self, x: Tensor) -> Tensor:
         """Return ``x @ weight.T + bias`` by the active entries alone.
@@ -68,16 +111,12 @@ class SparseLinear(Compact):
         Raises:
             RuntimeError: the values are on another device than the CPU, or of another type than float32 and float64.
         """
-        values = self.values
-        if values.device.type not in ("cpu", "meta") or values.dtype not in (torch.float32, torch.float64):
-            raise RuntimeError(
-                f"{type(self).__name__}: expected float32 or float64 on the CPU, where single entries have a kernel; "
-                f"got {values.dtype} on {values.device} (orthosparse.expand(model) makes it a masked layer)"
-            )
+        self.check_kernel()
         tables = self.row_starts, self.columns, self.column_starts, self.column_rows, self.by_column
-        return csr_linear(x, values, self.bias, *tables)
+        return csr_linear(x, self.values, self.bias, *tables)
 
-    def _tables(self) -> tuple[Tensor, ...]:
+    def compute_tables(self) -> tuple[Tensor, ...]:
+        """Return where the entries lie in the transposed matrix."""
         return csr_tables(self.rows(), self.columns, self.grid)[2:]
 
 

@@ -3,14 +3,16 @@
 from orthosparse.operators.block import SIZES, block_linear, has_kernel, plan_of
 from orthosparse.operators.block_plan import starts_of
 from orthosparse.operators.csr import csr_linear, csr_tables
-from orthosparse.operators.csr_convolution import Geometry, csr_convolution, has_convolutions
-from orthosparse.operators.csr_inference import csr_inference
+from orthosparse.operators.csr_convolution import csr_convolution
+from orthosparse.operators.csr_inference import convolution_inference, csr_inference
 from orthosparse.operators.tuning import measured
+from orthosparse.operators.windows import Geometry, has_convolutions, transposed_tables
 
 __all__ = [
     "SIZES",
     "Geometry",
     "block_linear",
+    "convolution_inference",
     "csr_convolution",
     "csr_inference",
     "csr_linear",
@@ -20,4 +22,5 @@ __all__ = [
     "measured",
     "plan_of",
     "starts_of",
+    "transposed_tables",
 ]

@@ -1,22 +1,28 @@
-"""Linear layers of single entries for inference, as an operator of torch: no gradients, and no tables for them.
+"""Linear layers and convolutions of single entries for inference, as operators: no gradients, and no tables for them.
 
-A weight ``[outputs, inputs]`` is held as compressed rows: values ``[1, entries]``, and int32 tables ``row_starts`` and
-``columns``.
+A weight ``[outputs, inputs]``, that of a convolution ``[outputs, inputs * taps]``, is held as compressed rows: values
+``[1, entries]``, and int32 tables ``row_starts`` and ``columns``.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from orthosparse.operators import csr_kernel, csr_torch
+from orthosparse.operators import csr_kernel, csr_torch, windows
 from orthosparse.operators.registration import check_factors, is_direct, matrix
+from orthosparse.operators.windows import Geometry, check_pictures
 
 _library = torch.library.Library("orthosparse", "FRAGMENT")
 _library.define(
     "csr_inference(Tensor x, Tensor values, Tensor? bias, Tensor row_starts, Tensor columns, bool features_first) "
     "-> Tensor"
+)
+_library.define(
+    "csr_convolution(Tensor x, Tensor values, Tensor? bias, Tensor row_starts, Tensor columns, int[] kernel, "
+    "int[] stride, int[] padding, int[] dilation) -> Tensor"
 )
 
 
@@ -37,7 +43,7 @@ def csr_inference(
         features_first: how the result lies in memory: as the product makes it, which the next product takes without a
             copy; else contiguous.
     """
-    x = prepared(x, values)
+    x = _prepared(x, values)
     check_factors(x, values, inputs=inputs)
     direct = is_direct(x) and x.device.type == "cpu"
     call: Any = _linear if direct else torch.ops.orthosparse.csr_inference
@@ -45,7 +51,34 @@ def csr_inference(
     return result
 
 
-def prepared(x: Tensor, values: Tensor) -> Tensor:
+def convolution_inference(
+    x: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    row_starts: Tensor,
+    columns: Tensor,
+    *,
+    inputs: int,
+    geometry: Geometry,
+) -> Tensor:
+    """Return the convolution of pictures, without gradients; contiguous.
+
+    Args:
+        x: ``[batch, inputs, *picture]``.
+        columns: ``channel * taps + tap``, of channels counted over all groups.
+
+    Raises:
+        ValueError: pictures of another shape or on another device, or too small ones.
+        TypeError: pictures of another type.
+    """
+    x = _prepared(x, values)
+    check_pictures(x, values, inputs, geometry)
+    call: Any = _convolution if is_direct(x) else torch.ops.orthosparse.csr_convolution
+    result: Tensor = call(x, values, bias, row_starts, columns, *geometry)
+    return result
+
+
+def _prepared(x: Tensor, values: Tensor) -> Tensor:
     """Return samples in the type of the weight under autocast, where layers before this one may return another.
 
     Raises:
@@ -85,6 +118,21 @@ def _fake(
     return y.view(*x.shape[:-1], outputs)
 
 
+def _convolution(
+    x: Tensor, values: Tensor, bias: Tensor | None, row_starts: Tensor, columns: Tensor, *sides: Sequence[int]
+) -> Tensor:
+    return windows.convolution(x, values, bias, row_starts, columns, Geometry(*map(tuple, sides)))
+
+
+def _fake_convolution(
+    x: Tensor, values: Tensor, bias: Tensor | None, row_starts: Tensor, columns: Tensor, *sides: Sequence[int]
+) -> Tensor:
+    del values, bias, columns
+    return x.new_empty(x.shape[0], len(row_starts) - 1, *Geometry(*map(tuple, sides)).outputs(x.shape[2:]))
+
+
 _library.impl("csr_inference", _linear, "CPU")
 _library.impl("csr_inference", _on_gpu, "CUDA")
 torch.library.register_fake("orthosparse::csr_inference", _fake, lib=_library)
+_library.impl("csr_convolution", _convolution, "CPU")
+torch.library.register_fake("orthosparse::csr_convolution", _fake_convolution, lib=_library)

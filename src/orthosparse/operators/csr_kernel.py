@@ -4,6 +4,7 @@ A matrix is ``values`` [1, entries], ``starts`` and ``others``, its compressed r
 do not depend on the number of threads.
 """
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
@@ -52,40 +53,72 @@ def product(
 
 
 def window_product(
-    x: Tensor, length: int, values: Tensor, bias: Tensor | None, starts: Tensor, others: Tensor, table: Tensor
+    x: Tensor,
+    length: int,
+    values: Tensor,
+    bias: Tensor | None,
+    starts: Tensor,
+    others: Tensor,
+    table: Tensor,
+    order: Tensor | None = None,
 ) -> Tensor:
     """Return ``matrix @ windows + bias``, where window j is ``x.flatten()[table[j]:][:length]``; contiguous.
 
     Args:
         x: contiguous.
-        table: where the window of each column of the matrix begins, int32; all windows lie inside of `x`.
+        table: where the window of each column of the matrix begins, int64; all windows lie inside of `x`.
+        order: as of `product`.
     """
     y = torch.empty(len(starts) - 1, length, dtype=x.dtype)
     bias = None if bias is None else bias.contiguous()
-    _run(False, y, x, values.contiguous(), starts, others, None, bias, table, None)
+    _run(False, y, x, values.contiguous(), starts, others, order, bias, table, None)
     return y
 
 
-def arrange(x: Tensor, *, step: Sequence[int], padding: Sequence[int], rooms: Sequence[int]) -> Tensor:
-    """Return pictures padded with zeros and sorted by remainders of a step: ``[channels, *step, batch, *rooms]``.
+def arrange(
+    x: Tensor,
+    *,
+    step: Sequence[int],
+    padding: Sequence[int],
+    rooms: Sequence[int],
+    before: int = 0,
+    after: int = 0,
+) -> Tensor:
+    """Return pictures padded with zeros and sorted by remainders of a step: ``[channels, *step, batch, *rooms]``, flat.
 
     Args:
         x: ``[batch, channels, *sides]``, of three sides at most, with any strides.
         rooms: ``ceil((side + 2 * padding) / step)`` or less: pixel i of remainder r is ``step * i + r - padding`` of x.
+        before: how many zeros precede them.
+        after: how many zeros follow them.
     """
-    to = torch.empty(x.shape[1], *step, len(x), *rooms, dtype=x.dtype)
+    number = x.shape[1] * math.prod(step) * len(x) * math.prod(rooms)
+    to = torch.empty(before + number + after, dtype=x.dtype)
+    to[:before], to[before + number :] = 0, 0
     strides, missing = x.stride(), (0,) * (5 - x.dim())
     ones = tuple(1 for _ in missing)
     numbers = (*x.shape[:2], *ones, *x.shape[2:], *strides[:2], *missing, *strides[2:])
     numbers += (*ones, *step, *missing, *padding, *ones, *rooms)
-    _kernel()[0].arrange(x.dtype == torch.float64, to.data_ptr(), x.data_ptr(), numbers)
+    _kernel()[0].arrange(x.dtype == torch.float64, to[before:].data_ptr(), x.data_ptr(), numbers)
     return to
 
 
-def sampled(grad: Tensor, x: Tensor, starts: Tensor, others: Tensor, *, instructions: int | None = None) -> Tensor:
-    """Return the entries of ``grad @ x.T``, of two contiguous matrices, that the compressed rows name: [1, entries]."""
+def sampled(
+    grad: Tensor,
+    x: Tensor,
+    starts: Tensor,
+    others: Tensor,
+    table: Tensor | None = None,
+    *,
+    instructions: int | None = None,
+) -> Tensor:
+    """Return the entries of ``grad @ x.T``, of two contiguous matrices, that the compressed rows name: [1, entries].
+
+    Args:
+        table: row j of `x` is the window that begins at ``table[j]``, as of `window_product`; None: it is a matrix.
+    """
     values = torch.zeros(1, len(others), dtype=x.dtype)  # which they stay if there are no samples
-    _run(True, grad, x, values, starts, others, None, None, None, instructions)
+    _run(True, grad, x, values, starts, others, None, None, table, instructions)
     return values
 
 

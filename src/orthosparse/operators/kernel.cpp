@@ -25,7 +25,7 @@ struct Product {
     const int32_t* others;
     const int32_t* order;  // entry k of the matrix is values[order[k]]; null: values[k]
     const Real* bias;      // may be null
-    const int32_t* table;  // column j of the matrix multiplies x[table[j]:][:batch]; null: row j of x[columns, batch]
+    const int64_t* table;  // column j of the matrix multiplies x[table[j]:][:batch]; null: row j of x[columns, batch]
     int64_t rows, batch;
     bool sampled;  // whether y and x are given and values are wanted
     int64_t instructions;
@@ -102,7 +102,7 @@ Product<Real> product_at(const unsigned long long* at, long long rows, long long
     return {reinterpret_cast<Real*>(at[0]),          reinterpret_cast<const Real*>(at[1]),
             reinterpret_cast<Real*>(at[2]),          reinterpret_cast<const int32_t*>(at[3]),
             reinterpret_cast<const int32_t*>(at[4]), reinterpret_cast<const int32_t*>(at[5]),
-            reinterpret_cast<const Real*>(at[6]),    reinterpret_cast<const int32_t*>(at[7]),
+            reinterpret_cast<const Real*>(at[6]),    reinterpret_cast<const int64_t*>(at[7]),
             rows, batch, sampled, instructions};
 }
 

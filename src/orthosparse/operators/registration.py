@@ -27,6 +27,7 @@ class Kind:
         index: the arguments that say where the entries lie, as in the schema of an operator.
         devices: dispatch keys of torch.
         laid_out: returns samples as the products want them in memory; applied once to what two products read.
+        features: the side of samples that holds features; the others are positions.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Kind:
     fake_input_grad: Operator
     fake_weight_grad: Operator
     laid_out: Callable[[Tensor], Tensor] = lambda x: x
+    features: int = -1
 
     def operator(self, name: str) -> Any:
         """Return an operator of this kind."""
@@ -69,7 +71,7 @@ class _Direct(torch.autograd.Function):
         input_grad, weight_grad = kind.input_grad, kind.weight_grad
         if torch.is_grad_enabled() or _is_watched():  # to be differentiated again, or counted
             input_grad, weight_grad = kind.operator("input_grad"), kind.operator("weight_grad")
-        return None, *_gradients(ctx, kind.laid_out(grad), need[1:], input_grad, weight_grad)
+        return None, *_gradients(ctx, kind, grad, need[1:], input_grad, weight_grad)
 
 
 def is_direct(x: Tensor) -> bool:
@@ -83,16 +85,23 @@ def _is_watched() -> bool:
 
 
 def _gradients(
-    ctx: Any, grad: Tensor, need: tuple[bool, ...], input_grad: Operator, weight_grad: Operator
+    ctx: Any, kind: Kind, grad: Tensor, need: tuple[bool, ...], input_grad: Operator, weight_grad: Operator
 ) -> tuple[Tensor | None, ...]:
     """The gradients of ``linear(x, values, bias, *index)``."""
     (x, values), index = _kept(ctx)
+    grad = kind.laid_out(grad)
     return (
         input_grad(grad, values, *index) if need[0] else None,
         weight_grad(grad, x, *index) if need[1] else None,
-        matrix(grad).sum(0) if need[2] else None,
+        _bias_grad(grad, kind.features) if need[2] else None,
         *[None] * len(index),
     )
+
+
+def _bias_grad(grad: Tensor, features: int) -> Tensor:
+    """The sum over all positions."""
+    positions = [side for side in range(grad.dim()) if side != features % grad.dim()]
+    return grad.sum(positions) if positions else grad
 
 
 _library = torch.library.Library("orthosparse", "FRAGMENT")
@@ -104,8 +113,7 @@ def register(kind: Kind) -> None:
     _define(kind, "input_grad", "Tensor grad, Tensor values", kind.input_grad, kind.fake_input_grad)
     _define(kind, "weight_grad", "Tensor grad, Tensor x", kind.weight_grad, kind.fake_weight_grad)
     _differentiate(kind)
-    register_flop_formula([kind.operator("linear"), kind.operator("input_grad")])(_product_flops)
-    register_flop_formula(kind.operator("weight_grad"))(_weight_grad_flops)
+    _count_flops(kind)
 
 
 def _define(kind: Kind, name: str, arguments: str, function: Operator, fake: Operator) -> None:
@@ -120,7 +128,7 @@ def _differentiate(kind: Kind) -> None:
     linear, input_grad, weight_grad = (kind.operator(name) for name in ("linear", "input_grad", "weight_grad"))
 
     def of_linear(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _gradients(ctx, kind.laid_out(grad), ctx.needs_input_grad, input_grad, weight_grad)
+        return _gradients(ctx, kind, grad, ctx.needs_input_grad, input_grad, weight_grad)
 
     def of_input_grad(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (g, values), index = _kept(ctx)
@@ -158,6 +166,16 @@ def check_factors(x: Tensor, values: Tensor, *, inputs: int) -> None:
     """
     if not x.dim() or x.shape[-1] != inputs:
         raise ValueError(f"x: expected shape [..., {inputs}], the inputs of the weight; got {tuple(x.shape)}")
+    check_like(x, values)
+
+
+def check_like(x: Tensor, values: Tensor) -> None:
+    """Raise unless samples are numbers of the type of a weight, on its device.
+
+    Raises:
+        ValueError: another device.
+        TypeError: another type of numbers, outside of autocast.
+    """
     if x.device != values.device:
         raise ValueError(f"x: expected the device of the weight, {values.device}; got {x.device}")
     if x.dtype != values.dtype and not torch.is_autocast_enabled(x.device.type):
@@ -190,14 +208,27 @@ def _kept(ctx: Any) -> tuple[tuple[Tensor, Tensor], tuple[Any, ...]]:
     return (first, second), ctx.index
 
 
-def _product_flops(x_shape: Any, values_shape: Any, *rest: Any, out_shape: Any = None, **others: Any) -> int:
-    del rest, out_shape, others
-    return int(2 * math.prod(x_shape[:-1]) * math.prod(values_shape))
+def _count_flops(kind: Kind) -> None:
+    """Register two operations a value and a position of the results, in all three operators."""
 
+    def flops(shape: Any, values_shape: Any) -> int:
+        positions = [side for number, side in enumerate(shape) if number != kind.features % len(shape)]
+        return int(2 * math.prod(positions) * math.prod(values_shape))
 
-def _weight_grad_flops(grad_shape: Any, *rest: Any, out_shape: Any = None, **others: Any) -> int:
-    del rest, others
-    return int(2 * math.prod(grad_shape[:-1]) * math.prod(out_shape))
+    @register_flop_formula(kind.operator("linear"))
+    def _(x_shape: Any, values_shape: Any, *rest: Any, out_shape: Any = None, **others: Any) -> int:
+        del x_shape, rest, others
+        return flops(out_shape, values_shape)
+
+    @register_flop_formula(kind.operator("input_grad"))
+    def _(grad_shape: Any, values_shape: Any, *rest: Any, out_shape: Any = None, **others: Any) -> int:
+        del rest, out_shape, others
+        return flops(grad_shape, values_shape)
+
+    @register_flop_formula(kind.operator("weight_grad"))
+    def _(grad_shape: Any, *rest: Any, out_shape: Any = None, **others: Any) -> int:
+        del rest, others
+        return flops(grad_shape, out_shape)
 
 
 def without_autocast(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

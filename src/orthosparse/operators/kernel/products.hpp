@@ -34,6 +34,13 @@ struct Lanes<Real, 1> {
 template <class Real>
 constexpr int FULL = VECTOR / sizeof(Real);  // lanes of a register
 
+// What the column of an entry multiplies.
+template <bool TABLE, class Real>
+inline const Real* window(const Product<Real>& p, int64_t entry) {
+    const int64_t column = p.others[entry];
+    return p.x + (TABLE ? p.table[column] : column * p.batch);
+}
+
 // Write y[row, first:first + COUNT * LANES] of the rows [begin, end). UNROLLED sums run beside each other where COUNT is
 // small: one alone would wait for each of its additions.
 template <bool TABLE, int LANES, int COUNT, int UNROLLED, class Real>
@@ -45,8 +52,7 @@ void multiply(const Product<Real>& p, int64_t begin, int64_t end, int64_t first)
         int64_t entry = p.starts[row];
         auto add = [&](int64_t which, int beside) __attribute__((always_inline)) {
             const Real value = p.values[p.order ? p.order[which] : which];
-            const int64_t column = p.others[which];
-            const Real* from = p.x + (TABLE ? p.table[column] : column * p.batch) + first;
+            const Real* from = window<TABLE>(p, which) + first;
             for (int k = 0; k < COUNT; ++k) sums[beside][k] += value * L::load(from + k * LANES);
         };
         for (; entry + UNROLLED <= last; entry += UNROLLED)
@@ -78,14 +84,14 @@ void multiply_all(const Product<Real>& p, int64_t begin, int64_t end) {
 }
 
 // Add to values[entry] the sum of g[row, k] x[other, k] over k in first:first + COUNT * LANES, or write it if first is 0.
-template <int LANES, int COUNT, class Real>
+template <bool TABLE, int LANES, int COUNT, class Real>
 void sample(const Product<Real>& p, int64_t begin, int64_t end, int64_t first) {
     using L = Lanes<Real, LANES>;
     for (int64_t row = begin; row < end; ++row) {
         typename L::Vector g[COUNT];
         for (int k = 0; k < COUNT; ++k) g[k] = L::load(p.y + row * p.batch + first + k * LANES);
         for (int64_t entry = p.starts[row]; entry < p.starts[row + 1]; ++entry) {
-            const Real* from = p.x + p.others[entry] * p.batch + first;
+            const Real* from = window<TABLE>(p, entry) + first;
             typename L::Vector sum = g[0] * L::load(from);
             for (int k = 1; k < COUNT; ++k) sum += g[k] * L::load(from + k * LANES);
             p.values[entry] = (first ? p.values[entry] : Real(0)) + L::sum(sum);
@@ -93,23 +99,26 @@ void sample(const Product<Real>& p, int64_t begin, int64_t end, int64_t first) {
     }
 }
 
-template <int LANES, class Real>
+template <bool TABLE, int LANES, class Real>
 void sample_all(const Product<Real>& p, int64_t begin, int64_t end, int64_t first) {
     if constexpr (LANES == FULL<Real>) {
-        for (; p.batch - first >= 8 * LANES; first += 8 * LANES) sample<LANES, 8>(p, begin, end, first);
-        for (; p.batch - first >= 4 * LANES; first += 4 * LANES) sample<LANES, 4>(p, begin, end, first);
-        for (; p.batch - first >= 2 * LANES; first += 2 * LANES) sample<LANES, 2>(p, begin, end, first);
+        for (; p.batch - first >= 8 * LANES; first += 8 * LANES) sample<TABLE, LANES, 8>(p, begin, end, first);
+        for (; p.batch - first >= 4 * LANES; first += 4 * LANES) sample<TABLE, LANES, 4>(p, begin, end, first);
+        for (; p.batch - first >= 2 * LANES; first += 2 * LANES) sample<TABLE, LANES, 2>(p, begin, end, first);
     }
-    for (; p.batch - first >= LANES; first += LANES) sample<LANES, 1>(p, begin, end, first);
-    if constexpr (LANES > 1) sample_all<LANES / 2>(p, begin, end, first);
+    for (; p.batch - first >= LANES; first += LANES) sample<TABLE, LANES, 1>(p, begin, end, first);
+    if constexpr (LANES > 1) sample_all<TABLE, LANES / 2>(p, begin, end, first);
+}
+
+template <bool TABLE, class Real>
+void run(const Product<Real>& p, int64_t begin, int64_t end) {
+    if (p.sampled)
+        sample_all<TABLE, FULL<Real>>(p, begin, end, 0);
+    else
+        multiply_all<TABLE, FULL<Real>>(p, begin, end);
 }
 
 template <class Real>
 void run(const Product<Real>& p, int64_t begin, int64_t end) {
-    if (p.sampled)
-        sample_all<FULL<Real>>(p, begin, end, 0);
-    else if (p.table)
-        multiply_all<true, FULL<Real>>(p, begin, end);
-    else
-        multiply_all<false, FULL<Real>>(p, begin, end);
+    p.table ? run<true>(p, begin, end) : run<false>(p, begin, end);
 }

@@ -1,0 +1,213 @@
+"""Convolutions of single entries by the compiled kernel, and their gradients, as products with windows of memory.
+
+A weight is the matrix ``[outputs, inputs * taps]`` in compressed rows. Where padded pictures are stored one pixel after
+the other, a tap of a channel reads the same numbers as another one, from another beginning. So each column of the
+matrix multiplies a window of the memory that holds the pictures, and nothing is copied for each tap. The result has
+some columns too many, those of windows that reach around a border; they are left out. With a stride, pixels are first
+sorted by their remainders. The gradients are such products too, of the gradient of the outputs with zeros in the
+columns that were left out.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from orthosparse.operators import csr_kernel
+from orthosparse.operators.block_plan import starts_of
+from orthosparse.operators.registration import check_like
+
+
+class Geometry(NamedTuple):
+    """What a convolution does to a picture, one number a side; padding is zeros, the same on both ends."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    def outputs(self, picture: Sequence[int]) -> list[int]:
+        """Return the sides of the picture that comes out."""
+        return [
+            (side + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
+            for side, taps, stride, padding, dilation in zip(picture, *self, strict=True)
+        ]
+
+
+def has_convolutions() -> bool:
+    """Whether the kernel was compiled when the package was built; there is no other way."""
+    return csr_kernel.is_built()
+
+
+def check_pictures(x: Tensor, values: Tensor, inputs: int, geometry: Geometry) -> None:
+    """Raise unless pictures fit a convolution.
+
+    Raises:
+        ValueError: pictures of another shape or on another device, or too small ones.
+        TypeError: pictures of another type.
+    """
+    if x.dim() != len(geometry.kernel) + 2 or x.shape[1] != inputs:
+        sides = ", side" * len(geometry.kernel)
+        raise ValueError(f"x: expected pictures of shape [batch, {inputs}{sides}]; got {tuple(x.shape)}")
+    if min(geometry.outputs(x.shape[2:])) < 1:
+        raise ValueError(f"x: expected pictures that the kernel {geometry.kernel} fits into; got {tuple(x.shape)}")
+    check_like(x, values)
+
+
+def transposed_tables(rows: Tensor, columns: Tensor, inputs: int, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:
+    """Return where the entries ``(rows, columns)`` lie in the matrix of `input_grad`; all int32.
+
+    They are its compressed rows, one for each channel and remainder of the stride, and which entry of the weight each
+    of its entries is.
+    """
+    taps, steps = math.prod(geometry.kernel), math.prod(geometry.stride)
+    remainders, _ = _taps(geometry, [0] * len(geometry.kernel))
+    tap = columns.long() % taps
+    key = columns.long() // taps * steps + remainders.to(columns.device)[tap]
+    order = key.argsort(stable=True)
+    found = starts_of(key[order], inputs * steps), (rows.long() * taps + tap)[order], order
+    return tuple(table.to(torch.int32) for table in found)  # type: ignore[return-value]
+
+
+def convolution(
+    x: Tensor, values: Tensor, bias: Tensor | None, row_starts: Tensor, columns: Tensor, geometry: Geometry
+) -> Tensor:
+    """Return the convolution of pictures ``[batch, inputs, *picture]``, contiguous.
+
+    Args:
+        columns: ``channel * taps + tap``, of channels counted over all groups.
+    """
+    ones = (1,) * len(geometry.kernel)
+    if geometry.kernel == ones and not any(geometry.padding):  # what the stride skips need not be sorted
+        every: tuple[Any, ...] = (..., *(slice(None, None, step) for step in geometry.stride))
+        x, geometry = x[every], geometry._replace(stride=ones)
+    plan = _plan(tuple(x.shape), len(row_starts) - 1, geometry)
+    if not plan.length:
+        return x.new_empty(plan.batch, len(row_starts) - 1, *plan.outputs)
+    if geometry.stride != ones or any(geometry.padding) or plan.batch > 1 or not x.is_contiguous():
+        x = csr_kernel.arrange(x, step=geometry.stride, padding=geometry.padding, rooms=plan.rooms)
+    y = csr_kernel.window_product(x, plan.length, values, bias, row_starts, columns, plan.input_windows)
+    return _pictures(y.as_strided((plan.batch, len(y), *plan.outputs), plan.strides))
+
+
+def input_grad(
+    grad: Tensor, values: Tensor, tables: Sequence[Tensor], geometry: Geometry, picture: Sequence[int]
+) -> Tensor:
+    """Return the gradient of the inputs, ``[batch, inputs, *picture]``, contiguous.
+
+    Args:
+        grad: ``[batch, outputs, *sides]``.
+        tables: from `transposed_tables`.
+    """
+    starts, others, order = tables
+    channels = (len(starts) - 1) // math.prod(geometry.stride)
+    plan = _plan((len(grad), channels, *picture), grad.shape[1], geometry)
+    if not plan.length:
+        return grad.new_zeros(plan.batch, channels, *picture)
+    windows = _arranged_grad(grad, plan, before=plan.reach)
+    planes = csr_kernel.window_product(
+        windows, plan.plane, values, None, starts, others, plan.output_windows, order
+    ).view(channels, *geometry.stride, plan.batch, *plan.rooms)
+    sides = len(picture)
+    if max(geometry.stride) > 1:
+        each = [side for number in range(sides) for side in (2 + sides + number, 1 + number)]
+        planes = planes.permute(0, 1 + sides, *each)
+    planes = planes.reshape(channels, plan.batch, *map(math.prod, zip(plan.rooms, geometry.stride, strict=True)))
+    for number, (side, padding) in enumerate(zip(picture, geometry.padding, strict=True)):
+        planes = planes.narrow(2 + number, padding, side)
+    return _pictures(planes.transpose(0, 1))
+
+
+def weight_grad(grad: Tensor, x: Tensor, row_starts: Tensor, columns: Tensor, geometry: Geometry) -> Tensor:
+    """Return the gradient of the values, ``[1, entries]``."""
+    plan = _plan(tuple(x.shape), grad.shape[1], geometry)
+    if not plan.length:
+        return x.new_zeros(1, len(columns))
+    windows = csr_kernel.arrange(x, step=geometry.stride, padding=geometry.padding, rooms=plan.rooms, after=plan.reach)
+    rows = _arranged_grad(grad, plan).view(grad.shape[1], plan.plane)
+    return csr_kernel.sampled(rows, windows, row_starts, columns, plan.input_windows)
+
+
+class _Plan(NamedTuple):
+    """How pictures of one shape are convolved.
+
+    Attributes:
+        rooms: sides of a padded picture, of the pixels of one remainder.
+        plane: pixels of one channel and one remainder, of all pictures.
+        reach: where in its plane the last tap begins. The last picture of a plane of outputs has as many zeros behind
+            them, or more, so that a window that begins before a plane reads nothing else.
+        length: of a window of the inputs.
+        outputs: sides of the results.
+        strides: where these lie in the product, in the order ``batch, channels, *outputs``.
+        input_windows: where the window of each column of the matrix begins, among the inputs.
+        output_windows: where that of each row and tap begins, among the gradients of the outputs.
+    """
+
+    batch: int
+    rooms: list[int]
+    plane: int
+    reach: int
+    length: int
+    outputs: list[int]
+    strides: tuple[int, ...]
+    input_windows: Tensor
+    output_windows: Tensor
+
+
+@lru_cache(maxsize=1024)
+def _plan(shape: tuple[int, ...], rows: int, geometry: Geometry) -> _Plan:
+    batch, channels, *picture = shape
+    each = zip(picture, geometry.padding, geometry.stride, strict=True)
+    rooms = [-(-(side + 2 * padding) // stride) for side, padding, stride in each]
+    outputs, pitches = geometry.outputs(picture), _pitches(rooms)
+    plane, steps = batch * math.prod(rooms), math.prod(geometry.stride)
+    remainders, shifts = _taps(geometry, pitches)
+    reach = int(shifts.max())
+    last = sum((side - 1) * pitch for side, pitch in zip(outputs, pitches, strict=True))
+    length = plane - math.prod(rooms) + last + 1 if batch else 0
+    channel, row = (torch.arange(number, device="cpu")[:, None] for number in (channels, rows))
+    return _Plan(
+        batch,
+        rooms,
+        plane,
+        reach,
+        length,
+        outputs,
+        (math.prod(rooms), length, *pitches),
+        ((channel * steps + remainders) * plane + shifts).flatten(),
+        (row * plane + reach - shifts).flatten(),
+    )
+
+
+def _taps(geometry: Geometry, pitches: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Of each tap, the number of the remainder whose pixels it reads, and where it begins among them."""
+    remainders = shifts = torch.zeros(1, dtype=torch.int64, device="cpu")
+    each = zip(geometry.kernel, geometry.stride, geometry.dilation, pitches, _pitches(geometry.stride), strict=True)
+    for taps, stride, dilation, pitch, remainder in each:
+        at = dilation * torch.arange(taps, device="cpu")
+        remainders = (remainders[:, None] + at % stride * remainder).flatten()
+        shifts = (shifts[:, None] + at // stride * pitch).flatten()
+    return remainders, shifts
+
+
+def _pitches(sides: Sequence[int]) -> list[int]:
+    """How far apart neighbours along each side lie in memory."""
+    return [math.prod(sides[number + 1 :]) for number in range(len(sides))]
+
+
+def _arranged_grad(grad: Tensor, plan: _Plan, *, before: int = 0) -> Tensor:
+    """Gradients of the outputs where the outputs lay, among zeros."""
+    sides = grad.dim() - 2
+    return csr_kernel.arrange(grad, step=(1,) * sides, padding=(0,) * sides, rooms=plan.rooms, before=before)
+
+
+def _pictures(y: Tensor) -> Tensor:
+    """``[batch, channels, *sides]``, contiguous."""
+    if y.is_contiguous():
+        return y
+    sides = y.dim() - 2
+    copy = csr_kernel.arrange(y.transpose(0, 1), step=(1,) * sides, padding=(0,) * sides, rooms=y.shape[2:])
+    return copy.view(y.shape)
