@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import typing
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from orthosparse.init import delta
 
 NAMES = {
     "DISTRIBUTIONS", "SCHEMES", "BlockConv1x1", "BlockLinear", "DeployTable", "DeployedLayer", "Layer", "Report",
-    "Rewirer", "ScoredMasks", "SparseConv1x1", "SparseLinear", "attach", "bake", "compact", "densities_of",
+    "Rewirer", "ScoredMasks", "SparseConv", "SparseConv1x1", "SparseLinear", "attach", "bake", "compact",
+    "densities_of",
     "deploy", "expand", "export_prune_masks", "find_layers", "givens", "import_prune_masks", "init", "isometry",
     "load_compact", "load_sparse", "masks_of", "overlap", "prune", "replace_masks", "save_compact", "sparsify",
     "to_semi_structured",
@@ -42,8 +44,7 @@ def test_what_type_checkers_see_is_what_there_is():
     assert set(seen) >= NAMES
     assert set(orthosparse._HOMES) < NAMES
     for name, home in orthosparse._HOMES.items():
-        module = sys.modules[f"orthosparse.{home}"]
-        assert getattr(orthosparse, name) is getattr(module, name)
+        assert getattr(orthosparse, name) is getattr(import_module(f"orthosparse.{home}"), name)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from orthosparse.lab.bench import compact_blocks, compact_entries
+from orthosparse.lab.bench import compact_blocks, compact_convolutions, compact_entries
 from orthosparse.lab.training.devices import one_thread
 
 
@@ -43,6 +43,8 @@ CHECKS = {
     "entries_forward": compact_entries.forward,
     "entries_break_even": compact_entries.break_even,
     "training_step": compact_entries.training_step,
+    "convolutions": compact_convolutions.against_dense,
+    "convolutions_step": compact_convolutions.training_step,
 }
 
 

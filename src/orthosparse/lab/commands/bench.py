@@ -102,7 +102,7 @@ def compact(
         typer.Argument(
             metavar="CHECK",
             help="Any of blocks, break_even, others (on a GPU); entries, entries_forward, entries_break_even, "
-            "training_step (on a CPU).",
+            "training_step, convolutions, convolutions_step (on a CPU).",
             **by_name("compact_check"),
         ),
     ] = None,
