@@ -81,6 +81,7 @@ def arrange(
     step: Sequence[int],
     padding: Sequence[int],
     rooms: Sequence[int],
+    pitch: int | None = None,
     before: int = 0,
     after: int = 0,
 ) -> Tensor:
@@ -89,15 +90,17 @@ def arrange(
     Args:
         x: ``[batch, channels, *sides]``, of three sides at most, with any strides.
         rooms: ``ceil((side + 2 * padding) / step)`` or less: pixel i of remainder r is ``step * i + r - padding`` of x.
+        pitch: how far apart the planes ``[batch, *rooms]`` lie, with zeros between them; None: without a gap.
         before: how many zeros precede them.
         after: how many zeros follow them.
     """
-    number = x.shape[1] * math.prod(step) * len(x) * math.prod(rooms)
+    pitch = len(x) * math.prod(rooms) if pitch is None else pitch
+    number = x.shape[1] * math.prod(step) * pitch
     to = torch.empty(before + number + after, dtype=x.dtype)
     to[:before], to[before + number :] = 0, 0
     strides, missing = x.stride(), (0,) * (5 - x.dim())
     ones = tuple(1 for _ in missing)
-    numbers = (*x.shape[:2], *ones, *x.shape[2:], *strides[:2], *missing, *strides[2:])
+    numbers = (*x.shape[:2], pitch, *ones, *x.shape[2:], *strides[:2], *missing, *strides[2:])
     numbers += (*ones, *step, *missing, *padding, *ones, *rooms)
     _kernel()[0].arrange(x.dtype == torch.float64, to[before:].data_ptr(), x.data_ptr(), numbers)
     return to

@@ -131,12 +131,13 @@ PyObject* py_run(PyObject*, PyObject* args) {
 PyObject* py_arrange(PyObject*, PyObject* args) {
     int doubles;
     unsigned long long to, x;
-    long long n[19];
-    if (!PyArg_ParseTuple(args, "pKK(LLLLLLLLLLLLLLLLLLL)", &doubles, &to, &x, n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6,
-                          n + 7, n + 8, n + 9, n + 10, n + 11, n + 12, n + 13, n + 14, n + 15, n + 16, n + 17, n + 18))
+    long long n[20];
+    if (!PyArg_ParseTuple(args, "pKK(LLLLLLLLLLLLLLLLLLLL)", &doubles, &to, &x, n, n + 1, n + 2, n + 3, n + 4, n + 5,
+                          n + 6, n + 7, n + 8, n + 9, n + 10, n + 11, n + 12, n + 13, n + 14, n + 15, n + 16, n + 17,
+                          n + 18, n + 19))
         return nullptr;
-    const Pictures p{n[0], n[1], {n[2], n[3], n[4]}, {n[5], n[6], n[7], n[8], n[9]}, {n[10], n[11], n[12]},
-                     {n[13], n[14], n[15]}, {n[16], n[17], n[18]}};
+    const Pictures p{n[0], n[1], n[2], {n[3], n[4], n[5]}, {n[6], n[7], n[8], n[9], n[10]}, {n[11], n[12], n[13]},
+                     {n[14], n[15], n[16]}, {n[17], n[18], n[19]}};
     Py_BEGIN_ALLOW_THREADS;
     if (doubles)
         arrange(reinterpret_cast<double*>(to), reinterpret_cast<const double*>(x), p);

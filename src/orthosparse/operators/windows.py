@@ -20,6 +20,9 @@ from orthosparse.operators import csr_kernel
 from orthosparse.operators.block_plan import starts_of
 from orthosparse.operators.registration import check_like
 
+# Numbers in a line of a cache. Planes lie an odd number of lines apart; at a power of two they would share one set.
+_LINE = 16
+
 
 class Geometry(NamedTuple):
     """What a convolution does to a picture, one number a side; padding is zeros, the same on both ends."""
@@ -88,7 +91,7 @@ def convolution(
     if not plan.length:
         return x.new_empty(plan.batch, len(row_starts) - 1, *plan.outputs)
     if geometry.stride != ones or any(geometry.padding) or plan.batch > 1 or not x.is_contiguous():
-        x = csr_kernel.arrange(x, step=geometry.stride, padding=geometry.padding, rooms=plan.rooms)
+        x = _arranged(x, plan, geometry)
     y = csr_kernel.window_product(x, plan.length, values, bias, row_starts, columns, plan.input_windows)
     return _pictures(y.as_strided((plan.batch, len(y), *plan.outputs), plan.strides))
 
@@ -126,8 +129,8 @@ def weight_grad(grad: Tensor, x: Tensor, row_starts: Tensor, columns: Tensor, ge
     plan = _plan(tuple(x.shape), grad.shape[1], geometry)
     if not plan.length:
         return x.new_zeros(1, len(columns))
-    windows = csr_kernel.arrange(x, step=geometry.stride, padding=geometry.padding, rooms=plan.rooms, after=plan.reach)
-    rows = _arranged_grad(grad, plan).view(grad.shape[1], plan.plane)
+    windows = _arranged(x, plan, geometry, after=plan.reach)
+    rows = _arranged_grad(grad, plan).view(grad.shape[1], plan.pitch)
     return csr_kernel.sampled(rows, windows, row_starts, columns, plan.input_windows)
 
 
@@ -137,6 +140,7 @@ class _Plan(NamedTuple):
     Attributes:
         rooms: sides of a padded picture, of the pixels of one remainder.
         plane: pixels of one channel and one remainder, of all pictures.
+        pitch: how far apart these planes lie.
         reach: where in its plane the last tap begins. The last picture of a plane of outputs has as many zeros behind
             them, or more, so that a window that begins before a plane reads nothing else.
         length: of a window of the inputs.
@@ -149,6 +153,7 @@ class _Plan(NamedTuple):
     batch: int
     rooms: list[int]
     plane: int
+    pitch: int
     reach: int
     length: int
     outputs: list[int]
@@ -168,17 +173,21 @@ def _plan(shape: tuple[int, ...], rows: int, geometry: Geometry) -> _Plan:
     reach = int(shifts.max())
     last = sum((side - 1) * pitch for side, pitch in zip(outputs, pitches, strict=True))
     length = plane - math.prod(rooms) + last + 1 if batch else 0
+    ones = (1,) * len(geometry.kernel)
+    as_is = geometry.stride == ones and not any(geometry.padding) and batch == 1  # pictures may lie so already
+    pitch = plane if as_is else _LINE * (plane // _LINE + 1 + plane // _LINE % 2)
     channel, row = (torch.arange(number, device="cpu")[:, None] for number in (channels, rows))
     return _Plan(
         batch,
         rooms,
         plane,
+        pitch,
         reach,
         length,
         outputs,
         (math.prod(rooms), length, *pitches),
-        ((channel * steps + remainders) * plane + shifts).flatten(),
-        (row * plane + reach - shifts).flatten(),
+        ((channel * steps + remainders) * pitch + shifts).flatten(),
+        (row * pitch + reach - shifts).flatten(),
     )
 
 
@@ -198,10 +207,16 @@ def _pitches(sides: Sequence[int]) -> list[int]:
     return [math.prod(sides[number + 1 :]) for number in range(len(sides))]
 
 
+def _arranged(x: Tensor, plan: _Plan, geometry: Geometry, *, after: int = 0) -> Tensor:
+    """Pictures as their windows are read."""
+    step, padding = geometry.stride, geometry.padding
+    return csr_kernel.arrange(x, step=step, padding=padding, rooms=plan.rooms, pitch=plan.pitch, after=after)
+
+
 def _arranged_grad(grad: Tensor, plan: _Plan, *, before: int = 0) -> Tensor:
     """Gradients of the outputs where the outputs lay, among zeros."""
-    sides = grad.dim() - 2
-    return csr_kernel.arrange(grad, step=(1,) * sides, padding=(0,) * sides, rooms=plan.rooms, before=before)
+    step, padding = (1,) * (grad.dim() - 2), (0,) * (grad.dim() - 2)
+    return csr_kernel.arrange(grad, step=step, padding=padding, rooms=plan.rooms, pitch=plan.pitch, before=before)
 
 
 def _pictures(y: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
 // Pictures of three sides, copied into another order.
 
 // x[batch, channels, *sides] with any strides in memory, padded with zeros and sorted by remainders of a step, becomes
-// [channels, *step, batch, *rooms], contiguous, whose pixel i of remainder r is pixel step * i + r - padding of x.
+// [channels, *step, batch, *rooms], whose pixel i of remainder r is pixel step * i + r - padding of x. The planes of a
+// channel and a remainder begin `pitch` apart, with zeros between them.
 struct Pictures {
-    int64_t batch, channels, sides[3], strides[5], step[3], padding[3], rooms[3];
+    int64_t batch, channels, pitch, sides[3], strides[5], step[3], padding[3], rooms[3];
 };
 
 // Copy a line of pixels, `step` apart. Lines are short: no call, and four at once.
@@ -19,7 +20,7 @@ template <class Real>
 void arrange(Real* to, const Real* x, const Pictures& p) {
     const int64_t plane_size = p.rooms[1] * p.rooms[2], remainders = p.step[0] * p.step[1] * p.step[2];
     int64_t first[3], last[3];  // pixels that are not padding
-    std::fill(to, to + p.channels * remainders * p.batch * p.rooms[0] * plane_size, Real(0));
+    std::fill(to, to + p.channels * remainders * p.pitch, Real(0));
     for (int64_t channel = 0; channel < p.channels; ++channel)
         for (int64_t r = 0; r < remainders; ++r) {
             const int64_t skipped[3] = {p.padding[0] - r / (p.step[1] * p.step[2]),
@@ -29,10 +30,11 @@ void arrange(Real* to, const Real* x, const Pictures& p) {
                 first[side] = std::max<int64_t>(0, (skipped[side] + step - 1) / step);
                 last[side] = std::min(p.rooms[side], (p.sides[side] + skipped[side] + step - 1) / step);
             }
-            for (int64_t picture = 0; picture < p.batch; ++picture, to += p.rooms[0] * plane_size)
+            Real* at = to + (channel * remainders + r) * p.pitch;
+            for (int64_t picture = 0; picture < p.batch; ++picture, at += p.rooms[0] * plane_size)
                 for (int64_t i = first[0]; i < last[0]; ++i)
                     for (int64_t j = first[1]; j < last[1]; ++j)
-                        copy_line(to + i * plane_size + j * p.rooms[2] + first[2],
+                        copy_line(at + i * plane_size + j * p.rooms[2] + first[2],
                                   x + picture * p.strides[0] + channel * p.strides[1] +
                                       (i * p.step[0] - skipped[0]) * p.strides[2] +
                                       (j * p.step[1] - skipped[1]) * p.strides[3] +
