@@ -86,6 +86,18 @@ def test_list_names_every_item_with_its_status(capsys):
     assert "Needs data" in lines["needs_data"]
 
 
+def test_an_empty_store_points_to_the_rows_of_the_repository(capsys):
+    hint = "has no rows yet: `orthosparse paper merge results/*.jsonl`"
+    for command in ("list", "queue"):
+        assert cli.main(["paper", command]) == 0
+        assert hint in capsys.readouterr().out
+    assert cli.main(["paper", "run", "densities", "--seeds", "1"]) == 0
+    capsys.readouterr()
+    for command in ("list", "queue"):
+        assert cli.main(["paper", command]) == 0
+        assert hint not in capsys.readouterr().out
+
+
 def test_list_counts_rows_of_other_lengths_and_precisions(capsys):
     assert cli.main(["paper", "run", "tiny", "--epochs", "1", "--precision", "bf16"]) == 0
     capsys.readouterr()

@@ -1,5 +1,6 @@
 """`orthosparse paper`: list, run and report the tables and figures of the paper, and merge results."""
 
+from collections.abc import Sized
 from pathlib import Path
 from typing import Annotated
 
@@ -78,6 +79,7 @@ def list_(store: Stored = _STORE, json: Json = False) -> None:
         print_json(found)
     else:
         print_table(status_table(found), console(), widest=60)
+        _say_if_empty(store, rows)
 
 
 @paper.command()
@@ -121,6 +123,13 @@ def queue(
     rows = [[e["title"], e["item"], f"{e['missing']} of {e['pairs']}", f"{e['minutes']:.1f}"] for e in found]
     rows.append(["all", "", str(sum(e["missing"] for e in found)), f"{sum(e['minutes'] for e in found):.1f}"])
     print_table(plain_table(("next", "item", "missing pairs", "minutes"), rows, text=(0, 1)), console())
+    _say_if_empty(store, kept.names())
+
+
+def _say_if_empty(store: Path, rows: Sized) -> None:
+    """Tell of committed rows: a new checkout has them in files of text."""
+    if not rows:
+        typer.echo(f"{store} has no rows yet: `orthosparse paper merge results/*.jsonl` adds those of this repository.")
 
 
 @paper.command()
