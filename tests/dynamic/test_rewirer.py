@@ -187,6 +187,57 @@ def test_without_a_backward_pass_the_layer_is_named():
         rewirer.step()
 
 
+class TwoHeads(nn.Module):
+    """Each step trains one of the heads."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.heads = nn.Linear(12, 16), nn.ModuleList([nn.Linear(16, 6), nn.Linear(16, 6)])
+
+    def forward(self, x, task):
+        return self.heads[task](self.body(x).tanh())
+
+
+def two_heads():
+    model = TwoHeads()
+    orthosparse.sparsify(model, 0.4, seed=0)
+    return model
+
+
+@pytest.mark.parametrize("grow", ["gradient", "momentum"])
+def test_a_layer_that_the_step_did_not_use_keeps_its_mask_at_that_update(grow):
+    model = two_heads()
+    optimizer = sgd(model)
+    rewirer = orthosparse.Rewirer(model, optimizer, grow=grow, every=1, steps=20)
+    for task in (0, 1):
+        before = orthosparse.masks_of(model)
+        optimizer.zero_grad()
+        model(torch.randn(8, 12, generator=torch.Generator().manual_seed(task)), task).square().sum().backward()
+        optimizer.step()
+        rewirer.step()
+        moved = {name for name, mask in orthosparse.masks_of(model).items() if not torch.equal(mask, before[name])}
+        assert moved == {"body", f"heads.{task}"}
+        assert {name for name, number in rewirer.moved.items() if number} == moved
+    assert rewirer.updates == 2
+
+
+def one_head_on_each_rank(rank):
+    model = two_heads()
+    rewirer = orthosparse.Rewirer(model, sgd(model), every=1, steps=20)
+    model(torch.randn(8, 12, generator=torch.Generator().manual_seed(rank)), rank).square().sum().backward()
+    rewirer.step()
+    for mask in orthosparse.masks_of(model).values():
+        both = [torch.empty_like(mask) for _ in range(2)]
+        dist.all_gather(both, mask)
+        assert torch.equal(*both)
+    assert all(rewirer.moved.values())
+    assert len(rewirer.moved) == 3
+
+
+def test_a_layer_that_one_rank_alone_went_through_moves_on_all(tmp_path):
+    on_two_ranks(one_head_on_each_rank, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [

@@ -43,7 +43,7 @@ class Rewirer:
     Dense gradients are computed on update steps alone; a model under torch.compile has a second graph for those. An
     update whose dense gradients are not all finite (a step that a GradScaler skips) moves nothing and waits for the
     next step. All ranks of a distributed run make the same moves. Layers that are frozen, or that the optimizer does
-    not hold, are left alone.
+    not hold, are left alone, and so are, at one update, those that the step did not use (a head of another task).
 
     Args:
         model: a sparsified model.
@@ -152,7 +152,7 @@ class Rewirer:
         """Count one optimizer step, and rewire if it is time.
 
         Raises:
-            RuntimeError: it is time, and no backward pass went through some layer since the last step, or layers have
+            RuntimeError: it is time, and no backward pass went through any layer since the last step, or layers have
                 been exchanged (by `compact`, `expand`, `bake`) since this Rewirer was made.
         """
         if self.due:
@@ -207,9 +207,10 @@ class Rewirer:
             _log.info("orthosparse: step %d: the update waits, the dense gradients are not finite", self.taken)
             return False
         if self.grow == "momentum":
-            self.momentum = scores
+            self.momentum = self.momentum | scores
         share = cosine(self.fraction, self.taken, self.end)
-        before = {name: mask for name, mask in masking.masks_of(self.model).items() if name in self._moving()}
+        moving = self._moving() if self.grow == "random" else scores
+        before = {name: mask for name, mask in masking.masks_of(self.model).items() if name in moving}
         after = {}
         for name, mask in before.items():
             block = self.units[name].block
@@ -226,13 +227,18 @@ class Rewirer:
 
     def _scores(self, gathered: Scores) -> Scores:
         """What inactive weights are ranked by; the mean over the ranks, so that all of them find the same."""
-        scores = {}
-        for name in self._moving():
-            if name not in gathered:
-                raise RuntimeError(f"step: expected a backward pass before it; layer {name!r} has no gradient")
-            gradient = full_tensor(gathered.pop(name))
+        moving, scores = self._moving(), {}
+        if moving and not gathered:
+            raise RuntimeError(f"step: expected a backward pass before it; layer {moving[0]!r} has no gradient")
+        for name in moving:
+            # The step may have used the layer on another rank alone.
+            gradient = (
+                full_tensor(gathered.pop(name)) if name in gathered else torch.zeros_like(self.units[name].weight())
+            )
             # Sums of half precision gradients would leave its range where the gradients do not.
             score = mean_over_ranks(gradient.to(torch.promote_types(gradient.dtype, torch.float32)), self.group)
+            if not score.any():  # on none: growth would go by the order of the entries
+                continue
             if self.grow == "momentum" and name in self.momentum:
                 score = _MOMENTUM * self.momentum[name] + score
             scores[name] = score
