@@ -180,6 +180,20 @@ def test_a_resumed_run_makes_the_same_moves(grow):
         assert torch.equal(value, resumed.state_dict()[key]), key
 
 
+@pytest.mark.parametrize("steps", [1, 2])  # an update is next, or not
+def test_a_copy_of_model_optimizer_and_rewirer_makes_the_same_moves(steps):
+    model = make()
+    optimizer = sgd(model)
+    rewirer = orthosparse.Rewirer(model, optimizer, every=2, steps=20)
+    train(model, optimizer, rewirer, steps)
+    copied = copy.deepcopy((model, optimizer, rewirer))
+    train(model, optimizer, rewirer, 4, start=steps)
+    train(*copied, 4, start=steps)
+    assert rewirer.updates == copied[2].updates
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, copied[0].state_dict()[key]), key
+
+
 def test_without_a_backward_pass_the_layer_is_named():
     model = make()
     rewirer = orthosparse.Rewirer(model, sgd(model), every=1, steps=10)

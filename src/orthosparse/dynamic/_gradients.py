@@ -24,6 +24,12 @@ class DenseGradients:
         self._listeners = {name: _Listener(own.parameter.dtype) for name, own in units.items()}
         self.listening = False  # whether gradients are being gathered
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Listen to the copied layers, whose copies left their listeners behind, where gradients are being gathered."""
+        vars(self).update(state)
+        if self.listening:
+            self.start()
+
     def start(self) -> None:
         """Gather from the next forward pass on."""
         for name, units in self._units.items():
