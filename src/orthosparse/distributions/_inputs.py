@@ -47,7 +47,7 @@ def precise(tensor: Tensor) -> Tensor:
 
 
 def batches_of(batch: Any, model: nn.Module, asker: str) -> Iterator[Batch]:
-    """Return the pairs in `batch`: itself where its first item is a tensor or a mapping, else those it iterates over.
+    """Return the pairs in `batch`: itself where one of its two items is no pair, else those it iterates over.
 
     Raises:
         TypeError: something that is neither.
@@ -57,7 +57,7 @@ def batches_of(batch: Any, model: nn.Module, asker: str) -> Iterator[Batch]:
         raise ValueError(f"batch: {asker} looks at data; {_EXPECTED}; got None")
     if not isinstance(batch, Iterable) or isinstance(batch, Tensor | Mapping | str):
         raise TypeError(f"batch: {_EXPECTED}; got {type(batch).__name__}")
-    pairs = [batch] if _is_pair(batch) and isinstance(batch[0], Tensor | Mapping) else batch
+    pairs = [batch] if _is_pair(batch) and any(isinstance(item, Tensor | Mapping | None) for item in batch) else batch
     return _checked(pairs, {parameter.device for parameter in model.parameters()})
 
 
