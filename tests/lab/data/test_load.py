@@ -76,3 +76,8 @@ def test_unknown_names_and_missing_folders_are_answered_with_what_to_do(tmp_path
         files = name.removesuffix("_64")  # larger pictures, made of the same files
         with pytest.raises(FileNotFoundError, match=rf"{files}: expected .*orthosparse data {files} --root {tmp_path}"):
             load(name, tmp_path)
+
+
+def test_the_command_that_fetches_a_set_can_be_pasted_where_the_folder_has_a_space(tmp_path):
+    with pytest.raises(FileNotFoundError, match=rf"`orthosparse data mnist --root '{tmp_path}/my data'`"):
+        load("mnist", tmp_path / "my data")

@@ -1,6 +1,7 @@
 """Finding a set's files and the label of each image, and saying how to get them."""
 
 import os
+import shlex
 from pathlib import Path
 
 import torch
@@ -8,7 +9,7 @@ import torch
 
 def advice(name: str, root: Path) -> str:
     """Return the command that brings the set."""
-    return f"`orthosparse data {name} --root {root}` fetches it, or says how to get it"
+    return f"`orthosparse data {name} --root {shlex.quote(str(root))}` fetches it, or says how to get it"
 
 
 def first_existing(name: str, root: Path, candidates: list[Path]) -> Path:
