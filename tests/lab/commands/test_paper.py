@@ -185,6 +185,12 @@ def test_minutes_take_the_queue_in_its_order(capsys):
     [
         (["run"], "item: expected at least one, or --minutes"),
         (["run", "--minutes", "0"], "minutes: expected more than 0"),
+        (["run", "--minutes", "1", "--smoke"], "smoke: expected items to run; what `paper queue` lists has its own"),
+        (["run", "--minutes", "1", "--seeds", "1"], "seeds: expected items to run"),
+        (["run", "--minutes", "1", "--only", "model=mlp"], "only: expected items to run"),
+        (["run", "--minutes", "1", "--epochs", "1"], "epochs: expected items to run"),
+        (["run", "--minutes", "1", "--precision", "bf16"], "precision: expected items to run"),
+        (["run", "--minutes", "1", "--together", "2"], "together: expected items to run"),
         (["run", "masks", "--minutes", "1", "--budget", "5m"], "without --budget"),
         (["run", "masks", "--minutes", "1", "--engine", "ray"], "with --engine local"),
         (["run", "densties"], "item: expected one of densities, masks, needs_data, tiny; got 'densties'"),

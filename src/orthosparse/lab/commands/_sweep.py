@@ -95,6 +95,13 @@ def check_times(items: list[str] | None, minutes: float | None, budget: str | No
         seconds_of(budget)
 
 
+def check_queued(**asked: Any) -> None:
+    """Raise a ValueError that names an option which the entries of the queue set themselves."""
+    for name, value in asked.items():
+        if value:
+            raise ValueError(f"{name}: expected items to run; what `paper queue` lists has its own")
+
+
 def check_engine(engine: str, device: str, address: str | None, gpus: float | None, precision: str | None) -> None:
     """Raise a ValueError where an engine cannot run what is asked for."""
     from orthosparse.lab.training.devices import device_of

@@ -21,6 +21,7 @@ from orthosparse.lab.commands._options import (
 from orthosparse.lab.commands._sweep import (
     check_changes,
     check_engine,
+    check_queued,
     check_times,
     conclude,
     estimates_of,
@@ -208,6 +209,8 @@ def run(
 
     changes = {"epochs": epochs, "precision": precision}
     check_times(items, minutes, budget, engine)
+    if not items:
+        check_queued(seeds=seeds, only=only, together=together, smoke=smoke, **changes)
     chosen = [lookup(ITEMS, name, "item") for name in items or ()]
     start = partial(lookup(ENGINES, engine, "engine"), jobs=jobs, address=address, gpus=gpus)
     asked = None if seeds is None else whole_numbers(seeds)
