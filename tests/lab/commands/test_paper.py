@@ -310,6 +310,23 @@ def test_report_is_given_all_rows(paper, capsys):
     assert (count, str(out), options) == (4, "page.md", {"format": "md", "smoke": False})
 
 
+@pytest.mark.parametrize(
+    ("out", "more", "expected"),
+    [
+        ("t.tex", [], "tex"),
+        ("T.MD", [], "md"),
+        ("page", [], "html"),
+        ("page.pdf", [], "pdf"),  # which is refused
+        ("notes.txt", ["--format", "csv"], "csv"),
+    ],
+)
+def test_the_name_of_a_report_says_its_format_where_no_option_does(paper, out, more, expected):
+    assert cli.main(["paper", "run", "masks"]) == 0
+    assert cli.main(["paper", "report", "--out", out, *more]) == 0
+    ((_, _, options),) = paper
+    assert options["format"] == expected
+
+
 def test_smoke_takes_one_seed_unless_seeds_are_given():
     assert cli.main(["paper", "run", "densities", "--smoke"]) == 0
     assert [row["seed"] for row in stored()] == [1]

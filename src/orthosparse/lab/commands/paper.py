@@ -46,7 +46,7 @@ paper = group(
     "orthosparse paper report --out report.html",
 )
 
-_FORMAT = choice("format", "Format of the file.", "--format")
+_FORMAT = choice("format", "Format of the file; by default the one that its name ends in, or html.", "--format")
 _ONLY = (
     "Run only experiments that match: FIELD=VALUE, or a glob on the experiment's label. Several filters of one field "
     "are alternatives; filters of different fields must all match. The error of one that matches nothing lists the "
@@ -241,7 +241,7 @@ def run(
 @paper.command()
 def report(
     out: Annotated[Path, typer.Option(help="The file to write.")],
-    format: Annotated[str, _FORMAT] = "html",  # noqa: A002 - its name
+    format: Annotated[str | None, _FORMAT] = None,  # noqa: A002 - its name
     smoke: Annotated[bool, typer.Option("--smoke", help="Report the tiny versions.")] = False,
     store: Stored = _STORE,
 ) -> None:
@@ -250,7 +250,7 @@ def report(
     \b
     Examples:
       orthosparse paper report --out report.html
-      orthosparse paper report --out tables.tex --format tex
+      orthosparse paper report --out tables.tex
     """
     from orthosparse.lab.paper.report import write_report
     from orthosparse.lab.sweep.store import Store
@@ -260,7 +260,7 @@ def report(
     if out.is_dir():
         raise ValueError(f"out: expected a file; got the folder {out}")
     rows = Store(store).rows()
-    write_report(rows, out, format=format, smoke=smoke)
+    write_report(rows, out, format=format or out.suffix.removeprefix(".").lower() or "html", smoke=smoke)
     typer.echo(f"{counted(len(rows), 'row')} in {out}")
 
 
