@@ -53,6 +53,24 @@ def test_a_run_of_train_is_deployed_with_tables_files_and_a_page(tmp_path, capsy
     assert "Deployment of mlp" in (out / "deployed.html").read_text()
 
 
+def test_a_run_knows_its_number_of_classes(tmp_path, capsys):
+    (tmp_path / "halves.py").write_text(
+        "import numpy\n\ndef load():\n    images, labels = numpy.zeros((40, 1, 8, 8)), numpy.arange(40) % 3\n"
+        "    return {'train': (images, labels), 'test': (images, labels)}\n"
+    )
+    run, out = tmp_path / "run", tmp_path / "ship"
+    assert (
+        main(["train", "--model", "mlp", "--data", f"{tmp_path}/halves.py:load", "--epochs", "1", "--out", str(run)])
+        == 0
+    )
+    assert main(["deploy", str(run), "--example", "1x1x8x8", *FAST, "--out", str(out)]) == 0
+    program = torch.export.load(out / "deployed.pt2").module()
+    assert program(torch.zeros(1, 1, 8, 8)).shape == (1, 3)
+    capsys.readouterr()
+    assert main(["deploy", str(run), "--example", "1x1x8x8", *FAST, "--classes", "4"]) == 2
+    assert "does not fit the model" in capsys.readouterr().err
+
+
 def test_a_file_of_weights_and_a_function_of_a_file_give_json_and_nothing_else(tmp_path, capsys, nets, weights):
     given = ["--model", f"{nets}:small", "--example", "3x64", "--out", str(tmp_path / "ship"), "--json"]
     assert main(["deploy", str(weights), *given, *FAST]) == 0
@@ -89,6 +107,7 @@ def test_a_model_of_tokens_is_shown_tokens(tmp_path, capsys, nets):
         (["{weights}", "--model", "{nets}:small", "--example", "1x64", "--device", "cuda:99"], "device: expected cpu"),
         (["{nets}", "--model", "{nets}:small", "--example", "1x64"], "checkpoint: expected a state dict"),
         (["/nowhere", "--model", "{nets}:small", "--example", "1x64"], "checkpoint: expected a file or a folder"),
+        (["/nowhere", "--example", "1x64"], "checkpoint: expected a file or a folder"),
         (["{weights}", "--model", "mlp", "--example", "1x1x8x8"], "path: "),
     ],
 )

@@ -20,7 +20,9 @@ def deploy(
     checkpoint: Annotated[Path, typer.Argument(help=_CHECKPOINT)],
     example: Annotated[str, typer.Option(help=_EXAMPLE)],
     model: Annotated[str | None, typer.Option(help=_MODEL, **by_name("model"))] = None,
-    classes: Annotated[int | None, typer.Option(help="Number of classes; by default that of the model.")] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="Number of classes; by default that of the run or the model.")
+    ] = None,
     activation: Annotated[
         str | None, choice("activation", "Activation of a built-in model, instead of its own.")
     ] = None,
@@ -78,14 +80,18 @@ def _asked(
 
     Raises:
         ValueError: there is none of that name, or it does not take such inputs.
+        FileNotFoundError: no checkpoint.
     """
+    from functools import partial
+
     import torch
 
-    from orthosparse.lab.deployment.checkpoints import run_in
+    from orthosparse.lab.deployment.checkpoints import check_there, classes_in, run_in
     from orthosparse.lab.inspection.targets import parse_input, resolve
     from orthosparse.lab.models import build
     from orthosparse.randomness import derive
 
+    check_there(checkpoint)
     (batch, *sides), tokens = parse_input(example, "example")
     in_shape: Any = tuple(sides)  # build says what is wrong with it
     generator = derive(0, "deploy")
@@ -94,8 +100,9 @@ def _asked(
         raise ValueError(f"model: expected one, as {checkpoint} is not the folder of a run; got none")
     if run is not None:
         options = {"activation": activation or run["activation"], **run["model_options"]}
-        network: Any = build(run["model"], classes=classes or 10, in_shape=in_shape, generator=generator, **options)
-        return run["model"], network, torch.randn(batch, *sides, generator=generator)
+        network = partial(build, run["model"], in_shape=in_shape, generator=generator, **options)
+        number = classes or classes_in(checkpoint, network(classes=10)) or 10
+        return run["model"], network(classes=number), torch.randn(batch, *sides, generator=generator)
     assert model is not None, "one of the two is there"
     target = resolve(
         model, in_shape=in_shape, tokens=tokens, classes=classes, activation=activation, generator=generator

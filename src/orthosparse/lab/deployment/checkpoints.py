@@ -26,6 +26,19 @@ def run_in(path: Path) -> dict[str, Any] | None:
     return dict(_tree_in(path)["settings"]["run"]) if path.is_dir() else None
 
 
+def classes_in(folder: Path, network: nn.Module) -> int | None:
+    """Return the number of classes of a run: the length of its last parameter, named as in a network of its kind."""
+    *_, (last, _) = network.named_parameters()
+    found = _tree_in(folder)["model"].get(last)
+    return None if found is None or not found.dim() else len(found)
+
+
+def check_there(path: Path) -> None:
+    """Raise FileNotFoundError if there is nothing at `path`."""
+    if not path.exists():
+        raise FileNotFoundError(f"checkpoint: expected a file or a folder at {path}; there is none")
+
+
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load weights and masks into a model.
 
@@ -37,8 +50,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
         ValueError: none of these, or weights of another model, which is unchanged.
         FileNotFoundError: nothing there.
     """
-    if not path.exists():
-        raise FileNotFoundError(f"checkpoint: expected a file or a folder at {path}; there is none")
+    check_there(path)
     if path.is_file() and _is_compact(path):
         load_compact(path, model)
         return
