@@ -48,7 +48,8 @@ def diagnose(state: State, images: Tensor, labels: Tensor, count: int) -> NonFin
     message = f"training stopped at {place}: loss {loss:.4g}, gradient norm {norm:.4g}; {what}"
     cause = _cause(network, images, seen)
     message += f" ({cause})" if cause else ""
-    return NonFiniteError(f"{message}. Try a lower lr", epoch=state.epoch, step=state.step, layer=layer)
+    message += ". Try a lower lr" if _finite(images) else ""
+    return NonFiniteError(message, epoch=state.epoch, step=state.step, layer=layer)
 
 
 def _cause(network: nn.Module, images: Tensor, seen: dict[str, str]) -> str | None:
