@@ -306,9 +306,7 @@ class TestOnAGpu:
         torch.testing.assert_close(*first, rtol=tolerance, atol=0)
 
 
-pytestmark = pytest.mark.gpu
-
-
+@pytest.mark.gpu
 def test_every_call_works_once_whether_eager_captured_or_replayed():
     total, given = torch.zeros(1, device="cuda"), torch.zeros(1, device="cuda")
     calls = []
