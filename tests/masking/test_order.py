@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
 from masking.models import coins, filled, x_of
 from orthosparse import masking
@@ -81,6 +82,22 @@ def test_an_optimizer_resumed_with_a_loaded_model_holds_each_momentum_at_its_par
     masking.load_sparse(again, model.state_dict())
     resumed = torch.optim.SGD(again.parameters(), lr=0.1, momentum=0.9)
     resumed.load_state_dict(optimizer.state_dict())
+    theirs = dict(again.named_parameters())
+    for name, parameter in model.named_parameters():
+        held = optimizer.state[parameter]["momentum_buffer"]
+        assert torch.equal(resumed.state[theirs[name]]["momentum_buffer"], held), name
+
+
+def test_states_by_name_fit_whether_the_optimizer_or_the_masks_came_first(generator):
+    model, again = (filled(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3)), generator) for _ in range(2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(x_of(generator, 5, 4)).square().sum().backward()
+    optimizer.step()
+    masking.attach(model, coins(model, ["0", "1"], generator), optimizer=optimizer)
+    saved = get_optimizer_state_dict(model, optimizer)
+    masking.load_sparse(again, model.state_dict())
+    resumed = torch.optim.SGD(again.parameters(), lr=0.1, momentum=0.9)
+    set_optimizer_state_dict(again, resumed, saved)
     theirs = dict(again.named_parameters())
     for name, parameter in model.named_parameters():
         held = optimizer.state[parameter]["momentum_buffer"]
