@@ -198,6 +198,8 @@ def test_bad_losses_are_named():
     model, (x, y) = MODELS["mlp"].make(), MODELS["mlp"].batch()
     with pytest.raises(ValueError, match=r"loss: expected one number; got shape \(8,\)"):
         snip(model, 0.3, batch=(x, y), loss=lambda a, b: F.cross_entropy(a, b, reduction="none"))
+    with pytest.raises(ValueError, match=r"loss: expected one number; got tuple of shape \(\) and torch.float32"):
+        snip(model, 0.3, batch=(x, y), loss=lambda a, b: (F.cross_entropy(a, b), a))
     with pytest.raises(ValueError, match="loss: expected one number; got type float"):
         snip(model, 0.3, batch=(x, y), loss=lambda a, b: 1.0)
     with pytest.raises(ValueError, match="loss: expected a function of the layers' weights"):

@@ -100,7 +100,8 @@ def describe(value: Any) -> str:
     tensors = tensors_in(value)
     if not tensors:
         return f"type {type(value).__name__}"
-    return ", ".join(f"shape {tuple(t.shape)} and {t.dtype} on {t.device}" for t in tensors)
+    shapes = ", ".join(f"shape {tuple(t.shape)} and {t.dtype} on {t.device}" for t in tensors)
+    return shapes if isinstance(value, Tensor) else f"{type(value).__name__} of {shapes}"
 
 
 def _is_pair(value: Any) -> TypeGuard[Sequence[Any]]:
