@@ -542,3 +542,11 @@ def test_a_gpu_gives_the_same_values(method):
 def test_an_unknown_method_is_named_whatever_it_is(method):
     with pytest.raises(ValueError, match="method: expected one of auto, exact, matrix_free; got"):
         singular_values(nn.Linear(3, 3), torch.ones(1, 3), method=method)
+
+
+@pytest.mark.parametrize("x", [(torch.ones(2, 3),), {"input": torch.ones(2, 3)}, None])
+def test_only_integers_are_taken_for_tokens(x):
+    with pytest.raises(TypeError, match=f"x: expected a floating-point tensor; got {type(x).__name__}$"):
+        singular_values(nn.Linear(3, 3), x)
+    with pytest.raises(TypeError, match=r"got torch.int64. A model of integers \(tokens\)"):
+        singular_values(nn.Linear(3, 3), torch.ones(2, 3, dtype=torch.int64))

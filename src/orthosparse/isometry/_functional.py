@@ -32,10 +32,11 @@ def check_input(x: Tensor) -> None:
         TypeError: not a floating-point tensor.
         ValueError: no sample, or empty samples.
     """
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        came = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x: expected a floating-point tensor; got {type(x).__name__}")
+    if not x.is_floating_point():
         raise TypeError(
-            f"x: expected a floating-point tensor; got {came}. "
+            f"x: expected a floating-point tensor; got {x.dtype}. "
             "A model of integers (tokens) has no Jacobian there: pass a module that starts at its embeddings"
         )
     if x.dim() == 0 or x.numel() == 0:
