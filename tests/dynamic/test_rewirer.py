@@ -157,6 +157,20 @@ def test_gradients_of_micro_batches_add_up():
         assert torch.equal(mask, orthosparse.masks_of(parts)[name])
 
 
+def test_a_pass_through_a_frozen_model_is_not_gathered():
+    moves = []
+    for through in (False, True):
+        model = make()
+        rewirer = orthosparse.Rewirer(model, sgd(model), every=1, steps=10)
+        if through:  # as a generator trains through a discriminator
+            model.requires_grad_(False)
+            model(batch(7)[0].requires_grad_()).square().sum().backward()
+            model.requires_grad_(True)
+        train(model, rewirer.optimizer, rewirer, 1)
+        moves.append(orthosparse.masks_of(model))
+    assert all(torch.equal(mask, moves[1][name]) for name, mask in moves[0].items())
+
+
 @pytest.mark.parametrize("grow", GROW)
 def test_a_resumed_run_makes_the_same_moves(grow):
     straight = make()
