@@ -231,10 +231,10 @@ class Rewirer:
         if moving and not gathered:
             raise RuntimeError(f"step: expected a backward pass before it; layer {moving[0]!r} has no gradient")
         for name in moving:
-            # The step may have used the layer on another rank alone.
-            gradient = (
-                full_tensor(gathered.pop(name)) if name in gathered else torch.zeros_like(self.units[name].weight())
-            )
+            found, units = gathered.pop(name, None), self.units[name]
+            if found is None:  # the step may have used the layer on another rank alone
+                found = torch.zeros(units.like.shape, dtype=units.parameter.dtype, device=units.like.device)
+            gradient = full_tensor(found)
             # Sums of half precision gradients would leave its range where the gradients do not.
             score = mean_over_ranks(gradient.to(torch.promote_types(gradient.dtype, torch.float32)), self.group)
             if not score.any():  # on none: growth would go by the order of the entries
