@@ -198,6 +198,25 @@ def test_gradient_checkpointing_gives_the_same(kind, generator):
     torch.testing.assert_close(found, expected)
 
 
+def test_transforms_of_torch_func_give_what_autograd_does(kind, generator):
+    layer = filled(kind, generator, **F64)
+    x = inputs_of(layer, generator)
+
+    def one(z):
+        return layer(z[None])[0].flatten()
+
+    expected = torch.stack([torch.autograd.functional.jacobian(one, z) for z in x])
+    torch.testing.assert_close(torch.vmap(torch.func.jacrev(one))(x), expected)
+    torch.testing.assert_close(torch.func.jacfwd(one)(x[0]), expected[0])
+
+    def loss(parameters, z):
+        return torch.func.functional_call(layer, parameters, z[None]).sin().sum()
+
+    found = torch.vmap(torch.func.grad(loss), (None, 0))(dict(layer.named_parameters()), x)["values"]
+    each = [torch.autograd.grad(layer(z[None]).sin().sum(), layer.values)[0] for z in x]
+    torch.testing.assert_close(found, torch.stack(each))
+
+
 def test_flops_are_those_of_the_active_weights(kind, generator):
     layer = filled(kind, generator)
     x = inputs_of(layer, generator)

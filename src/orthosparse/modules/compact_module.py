@@ -173,9 +173,20 @@ class Compact(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return ``input @ weight.T + bias``."""
-        if self.listener is None:
+        if not self.needs_dense():
             return self.product(input)
-        return functional.linear(input, self.listener(self.weight.view(self.out_features, -1)), self.bias)
+        return functional.linear(input, self.dense_matrix(), self.bias)
+
+    def needs_dense(self) -> bool:
+        """Whether somebody listens to the dense gradient, or transforms the product (torch.func), which has no rule."""
+        if self.listener is not None:
+            return True
+        return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+
+    def dense_matrix(self) -> Tensor:
+        """Return the whole weight as a matrix, as the listener returns it if there is one."""
+        matrix = self.weight.view(self.out_features, -1)
+        return matrix if self.listener is None else self.listener(matrix)
 
     def product(self, x: Tensor) -> Tensor:
         """Return ``x @ weight.T + bias`` by the active weights alone."""

@@ -116,10 +116,10 @@ class SparseConv(Entries):
             return self.forward(input[None])[0]
         mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
         x = functional.pad(input, self._pads, mode) if self._pads else input
-        if self.listener is None:
+        if not self.needs_dense():
             return self.product(x)
         _, stride, padding, dilation = self.geometry
-        weight = self.listener(self.weight.view(self.out_features, -1)).view(self.weight_shape)
+        weight = self.dense_matrix().view(self.weight_shape)
         convolve: Any = getattr(functional, f"conv{len(stride)}d")
         return convolve(x, weight, self.bias, stride, padding, dilation, self.groups)  # type: ignore[no-any-return]
 
