@@ -59,53 +59,59 @@ def sparsify(
     progress: Progress = False,
     **options: Any,
 ) -> Report:
-    """Give `model` masks of exactly ``density * weights`` ones (the nearest integer, halves up), and weights on them.
+    """Make `model` sparse: attach masks with exactly ``density * weights`` ones, and initialize the weights on them.
 
-    It is a start: every scheme but ``base`` replaces the weights, a trained model's too. `prune` keeps their values.
-    (`dense_ends` reads `density` as that of the inner layers, and so keeps more; masks of blocks, where no layer has
-    entries to take up the rest, miss it by half a block at most.)
+    The count is the nearest integer, halves up. There are two exceptions: `dense_ends` applies `density` to the inner
+    layers and so keeps more, and masks of whole blocks may be off by up to half a block if no layer has single entries
+    to make up the difference.
 
-    All that is drawn here comes from one seed, which is in the report: ``seed=report.seed`` on the same model repeats
-    the call. ``torch.manual_seed`` has no effect on it. It decides what the model was built with: the weights that a
-    scheme keeps (``base``), starts from (``ai``) or measures (``scaled``), and those that distributions score.
+    This is an initialization: every scheme except ``base`` replaces the weights, even those of a trained model. `prune`
+    keeps them. If the call raises, the model is unchanged.
 
-    Under torch.distributed all ranks call with the same model, and end with rank 0's masks and weights, whatever they
-    were seeded with. What is raised on one of them is raised on all.
+    All random numbers come from one seed, which is in the report: ``seed=report.seed`` repeats the call on the same
+    model. ``torch.manual_seed`` has no effect on it, but determines the weights that the model was built with: those
+    that ``base`` keeps, ``ai`` starts from and ``scaled`` measures, and those that distributions score.
+
+    Under torch.distributed, all ranks call this function with the same model, and end with the masks and weights of
+    rank 0, whatever they were seeded with. If the arguments or the distribution raise an error on one rank, all ranks
+    raise.
 
     Args:
-        density: of all layers together; or of each layer, by names and globs: ``{"blocks.*": 0.1, "head": 1.0}``. Then
-            the last match wins, layers without a match stay as they are, dense, no floor moves entries from layer to
-            layer, and a distribution says which weights a layer keeps, if it scores them, but not how many.
-        distribution: how many weights each layer may keep: a name in DISTRIBUTIONS, or a function of yours that is
-            called as those are (`orthosparse.distributions`).
-        scheme: which ones and with what values: a name in SCHEMES, or a function of yours that is called as those are
-            (`orthosparse.schemes`); its attribute ``floor``, if it has one, is called as ``floor(layer, **options)``
-            and says how many entries a layer needs.
-        batch: ``(x, y)``, or an iterable of such, for the distributions that look at data.
+        density: density of all layers together, or a mapping from layer names and globs to densities:
+            ``{"blocks.*": 0.1, "head": 1.0}``. In a mapping the last match wins, and layers without a match stay dense
+            and keep their weights. No layer takes entries from another one then, and the distribution only chooses
+            which weights each layer keeps.
+        distribution: decides how many weights each layer keeps: a name in DISTRIBUTIONS, or your own function with the
+            same signature (see `orthosparse.distributions`).
+        scheme: decides which weights these are, and their values: a name in SCHEMES, or your own function with the same
+            signature (see `orthosparse.schemes`). If the function has an attribute ``floor``, it is called as
+            ``floor(layer, **options)`` and returns how many entries a layer needs.
+        batch: ``(x, y)``, or an iterable of such pairs, for distributions that need data.
         loss: ``(output, y) -> scalar``; cross-entropy by default.
         include: only these layers (see `find_layers`).
-        exclude: not these layers (see `find_layers`).
+        exclude: all but these layers (see `find_layers`).
         split: which tensors hold several matrices, and how (see `find_layers`).
         structure: the units that are active or not: ``"entries"``; ``"block:64"`` for whole blocks of 64 x 64; or
-            ``"2:4"`` for two of any aligned four, where every layer has the density 0.5, whatever the distribution.
-        gain: orthogonal weights are multiplied by it.
-        bias_std: standard deviation of the biases; zeros at 0 (``base`` then leaves them as they are).
-        floor: what to do with a layer that is given fewer entries than orthogonality needs: ``raise`` takes them from
-            the other layers, ``minimal`` adds them to the total, ``partial`` keeps the count and makes a partial
-            isometry, ``error`` refuses.
-        generator: the seed is drawn from it; by default from the operating system.
-        seed: the seed itself, as ``report.seed`` says it, in place of a generator.
-        group: the ranks that hold this model, by default all. Each stage of a pipeline has a group of its own.
-        progress: True writes a line on stderr, rewritten as the work goes on (`ai`, `synflow`, `snip_iterative`); a
-            function is called as ``progress(what, done, total)``.
-        options: go to the distribution or the scheme that takes an argument of that name
-            (``compat="paper-code"``, ``depthwise="shift"``, ``center_density=0.3``). Where a distribution scores
-            weights, ``eoi`` has ``align="mask"`` by default: its weights lie on the places with the
-            best scores. Random places are nothing to align to.
+            ``"2:4"`` for two of every aligned four, which needs density 0.5 and the distribution ``uniform``, ``er`` or
+            ``erk``, all of which then give every layer this density.
+        gain: factor of the orthogonal weights; ``base`` and ``scaled`` ignore it.
+        bias_std: standard deviation of the biases. With 0, biases are set to zero (``base`` keeps them).
+        floor: what to do if a layer gets fewer entries than it needs to be orthogonal: ``raise`` takes them from the
+            other layers, ``minimal`` adds them to the total, ``partial`` keeps the count and makes a partial isometry,
+            ``error`` raises an error.
+        generator: the seed is drawn from it; by default, from the operating system.
+        seed: the seed itself, for example ``report.seed``, instead of `generator`.
+        group: the process group that holds this model; by default, all ranks. Each stage of a pipeline has its own.
+        progress: True writes one line to stderr and updates it (for `ai`, `synflow` and `snip_iterative`); a function
+            is called as ``progress(what, done, total)``.
+        options: passed to the distribution or the scheme that has an argument of that name (``compat="paper-code"``,
+            ``depthwise="shift"``, ``center_density=0.3``). With a distribution that scores weights, ``eoi`` gets
+            ``align="mask"`` by default and puts its weights on the positions with the best scores. With random masks
+            there is nothing to align to, and `align` has no effect.
 
     Raises:
-        TypeError: an argument, or weights, of a wrong type; the model is unchanged, as below.
-        ValueError: a bad argument, nothing to sparsify, or a model that has masks already.
+        TypeError: an argument or a weight has the wrong type.
+        ValueError: an argument is invalid, there is nothing to sparsify, or the model already has masks.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 10))

@@ -43,35 +43,35 @@ def prune(
     progress: Progress = False,
     **options: Any,
 ) -> Report:
-    """Keep exactly ``density * weights`` of a model's weights, those of largest score, at the values that they have.
+    """Keep exactly ``density * weights`` of the weights of `model`, those with the largest scores, at their values.
 
-    A model that has masks already, from here or from `sparsify`, is pruned further: the new masks lie inside the old
-    ones, so that calls at falling densities, with training between them, prune step by step; masks
-    of whole blocks stay such.
+    A model that already has masks, from here or from `sparsify`, is pruned further: the new masks lie inside the old
+    ones, and masks of whole blocks stay whole blocks. Calls with falling densities, with training between them, prune
+    step by step. If the call raises, the model is unchanged.
 
     Args:
-        density: of all weights of the layers, whether they are active now or not; or of each layer, by names and globs
-            as in `sparsify`. Layers without a match stay as they are.
-        distribution: what scores the weights: ``magnitude``, ``snip``, ``grasp``, ``synflow``, ``snip_iterative``, or a
-            function of yours that is called as those are and returns `ScoredMasks`.
-        batch: ``(x, y)``, or an iterable of such, for the distributions that look at data.
+        density: density of all layers together, counting active and inactive weights, or a mapping from layer names and
+            globs to densities, as in `sparsify`. Layers without a match stay as they are.
+        distribution: scores the weights: ``magnitude``, ``snip``, ``grasp``, ``synflow``, ``snip_iterative``, or your
+            own function with the same signature that returns `ScoredMasks`.
+        batch: ``(x, y)``, or an iterable of such pairs, for distributions that need data.
         loss: ``(output, y) -> scalar``; cross-entropy by default.
-        include: only these layers (see `find_layers`); of a model without masks.
-        exclude: not these layers; of a model without masks.
-        structure: the units that are kept or not, of a model without masks: ``"entries"``, or ``"block:64"`` for the
-            blocks of 64 x 64 of largest mean score (see `find_layers`).
-        rewind: a state dict of the model, as it was earlier: the weights that stay go back to the values in it, and so
-            does everything else. Masks in it are not looked at.
-        optimizer: one that has trained the model; it forgets what it holds of the weights that leave.
-        generator: what draws (dropout, while weights are scored) draws from it.
+        include: only these layers (see `find_layers`); for a model without masks.
+        exclude: all but these layers; for a model without masks.
+        structure: the units that are kept or removed, for a model without masks: ``"entries"``, or ``"block:64"`` for
+            the blocks of 64 x 64 with the largest mean scores (see `find_layers`).
+        rewind: an earlier state dict of the model. The remaining weights, and everything else, go back to its values.
+            Its masks are ignored.
+        optimizer: the optimizer that has trained the model; its state of the removed weights is reset.
+        generator: random numbers (for dropout while weights are scored) come from it.
         seed: as in `sparsify`; ``seed=report.seed`` repeats a call.
         progress: as in `sparsify`.
-        options: go to the distribution.
+        options: passed to the distribution.
 
     Raises:
-        TypeError: an argument of a wrong type; the model is unchanged, as below.
-        ValueError: a bad argument, a distribution that draws at random, a density above that of the masks on the model,
-            or a state dict of another model.
+        TypeError: an argument has the wrong type.
+        ValueError: an argument is invalid, the distribution draws masks at random, `density` is larger than that of the
+            model's masks, or `rewind` is the state dict of another model.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 10))

@@ -27,20 +27,26 @@ _ORTHOGONAL = 1e-3  # a score that rounding alone can leave
 
 @dataclass(frozen=True)
 class Row:
-    """One layer.
+    """One layer in a `Report`.
 
     Attributes:
-        asked: active entries that the distribution gave it.
+        layer: name of the layer.
+        shape: shape of the weight.
+        numel: number of weights, active or not.
+        asked: active entries that the distribution gave to the layer.
         got: active entries of its mask.
-        overlap: of the entries in its mask or in the distribution's, the share that are in both; None where the
-            distribution's are random.
-        orthogonality: ||A^T A - I||_F on the smaller side, of weight / gain, all its matrices together.
+        overlap: entries that are in both its mask and the distribution's, as a fraction of those in either; None if the
+            distribution is random.
+        orthogonality: ||A^T A - I||_F on the smaller side of A = weight / gain, over all matrices of the layer.
+        outputs: number of output channels.
         dead_outputs: output channels without an active entry.
+        inputs: number of input channels.
         dead_inputs: input channels without an active entry.
-        rank: of a strided convolution, at most how many directions it passes at each position of its smaller signal,
-            and how many its shape allows; None for others.
-        taps: of a convolution whose kernel has several, how many have an active entry, and how many there are; None for
-            others.
+        note: what else to know about the layer.
+        rank: for a strided convolution, how many directions it can pass at each position of its smaller signal, and how
+            many its shape allows; None for other layers.
+        taps: for a kernel with several taps, how many of them have an active entry, and how many there are; None for
+            other layers.
     """
 
     layer: str
@@ -60,12 +66,12 @@ class Row:
 
     @property
     def warnings(self) -> list[str]:
-        """What is wrong with this layer, in words."""
+        """What is wrong with this layer, one sentence for each problem."""
         return [f"{self.layer}: {problem}" for problem in self.problems.values()]
 
     @property
     def problems(self) -> dict[str, str]:
-        """What is wrong with this layer, by the kind of it."""
+        """What is wrong with this layer, by kind of problem."""
         if not self.got:
             return {_EMPTY: "empty, nothing passes"}
         (rank, most), (used, taps) = self.rank or (0, 0), self.taps or (0, 0)
@@ -80,19 +86,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """What one call of sparsify did; ``print`` it, show it in a notebook, or take ``to_dict()``.
+    """The result of `sparsify` or `prune`; ``print`` it, show it in a notebook, or call ``to_dict()``.
 
     Attributes:
-        rows: one for each layer.
-        asked: active entries that the distribution gave to all layers together; with blocks, what the density asks for
-            before it is rounded to whole ones.
-        distribution: its name, or that densities were given by layer.
-        scheme: its name; of `prune`, that values were kept.
-        gain: what orthogonal weights were multiplied by; None of `prune`, which initialises nothing.
-        seed: the seed everything was drawn from, wherever it came from: ``seed=report.seed`` repeats the call.
+        rows: one row for each layer.
+        asked: active entries that the distribution gave to all layers together; with blocks, the count before it is
+            rounded to whole blocks.
+        distribution: name of the distribution, or ``given densities`` if you gave densities by layer.
+        scheme: name of the scheme; for `prune`, ``values kept``.
+        gain: factor of the orthogonal weights; None for `prune`, which initializes nothing.
+        seed: seed of all random numbers: ``seed=report.seed`` repeats the call.
         left: the matrices and kernels of the model that stayed dense, each with the reason.
-        structure: the units that are active or not; a layer that has others says so in its note.
-        replaced: whether the weights are new ones; `prune` and the scheme ``base`` keep the values that were there.
+        structure: the units that are active or not; the note of a layer says if it has other units.
+        replaced: whether the weights were replaced; `prune` and the scheme ``base`` keep their values.
     """
 
     rows: tuple[Row, ...]
@@ -107,12 +113,12 @@ class Report:
 
     @property
     def numel(self) -> int:
-        """Weights of the layers, active or not."""
+        """Number of weights in all layers, active or not."""
         return sum(row.numel for row in self.rows)
 
     @property
     def got(self) -> int:
-        """Active entries of all masks."""
+        """Number of active entries in all masks."""
         return sum(row.got for row in self.rows)
 
     @property
@@ -122,7 +128,7 @@ class Report:
 
     @property
     def warnings(self) -> list[str]:
-        """What is wrong, in words, layer by layer."""
+        """The warnings of all layers."""
         return [warning for row in self.rows for warning in row.warnings]
 
     def to_dict(self) -> dict[str, Any]:
