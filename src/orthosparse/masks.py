@@ -15,14 +15,14 @@ _REJECTION_IS_CHEAPER = 0.25  # fraction of candidates above which drawing any i
 
 
 class ScoredMasks(dict[str, torch.Tensor]):
-    """Masks by layer name, and the scores that chose them: the larger the better, in the shapes of the masks.
+    """Masks by layer name, with the scores that chose them: larger is better, in the shapes of the masks.
 
-    A distribution returns them where it says which weights to keep. Masks without scores are random ones: their counts
-    say something, their places do not.
+    A distribution returns them if it decides which weights to keep. Masks without scores are taken to be random: their
+    counts matter, but their positions do not.
 
     Args:
-        masks: bool, by layer name.
-        scores: what they were chosen by.
+        masks: bool tensors by layer name.
+        scores: the scores of all weights, by layer name.
 
     Example:
         >>> scores = {"fc": torch.tensor([[1.0, 3.0]])}
@@ -220,10 +220,10 @@ def counts_of(masks: Mapping[str, torch.Tensor]) -> Counts:
 
 
 def densities_of(masks: Mapping[str, torch.Tensor]) -> Densities:
-    """Return the fraction of ones of each of the `masks`.
+    """Return the density of each of the `masks`, by layer name.
 
     Raises:
-        TypeError: not a mapping of masks (`masks_of` returns a model's).
+        TypeError: `masks` is not a mapping of masks (`masks_of` returns those of a model).
     """
     check_mapping("masks", masks)
     return {name: _ones(mask) / max(1, mask.numel()) for name, mask in masks.items()}
@@ -239,7 +239,14 @@ def _ones(mask: torch.Tensor) -> int:
 
 
 def overlap(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> Densities:
-    """Return, per layer, the share of entries active in `first` or `second` that are active in both (1 if none is)."""
+    """Return, by layer, the entries active in both `first` and `second` as a fraction of those active in either.
+
+    The overlap of two empty masks is 1.
+
+    Raises:
+        TypeError: not a mapping of masks.
+        ValueError: the mappings name different layers.
+    """
     for name, masks in (("first", first), ("second", second)):
         check_mapping(name, masks)
     if first.keys() != second.keys():

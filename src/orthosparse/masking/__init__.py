@@ -1,7 +1,7 @@
-"""Masks ON a model: attach, read, replace, bake and load them; the only user of torch's parametrizations.
+"""Masks on a model: attach, read, replace, bake and load them; the only user of torch's parametrizations.
 
-A mask is a parametrization of one tensor. ``module.weight`` is computed from the parameter that was there before, with
-exact zeros, in value and in gradient, where the mask is false; the state dict holds ``weight`` and ``weight_mask``.
+A mask is a parametrization of one tensor. ``module.weight`` is computed from the original parameter; where the mask is
+False, its values and gradients are exactly zero. The state dict holds ``weight`` and ``weight_mask``.
 """
 
 from orthosparse.masking.attach import attach, is_sparsified, masked_layers, masks_of, synchronize

@@ -34,21 +34,22 @@ def attach(
     optimizer: torch.optim.Optimizer | None = None,
     filled: bool = False,
 ) -> None:
-    """Put masks on tensors of `model`: weights off the mask become zero and stay zero under any optimizer.
+    """Attach masks to tensors of `model`: weights outside the masks become zero and stay zero under any optimizer.
 
-    Parameters keep their identity, so that the optimizer may be built before or after. All modules that hold one
-    parameter share one mask.
+    Parameters stay the same objects, so you can build the optimizer before or after. Modules that share a parameter
+    share its mask. If the call raises, the model is unchanged.
 
     Args:
-        masks: bool, by layer name, in the shape of the (whole) tensor; tensors that are not named stay dense.
-        layers: those that `find_layers` found, where only they may be named; by default every parameter can be.
-        optimizer: one that has trained the model already; it forgets what it holds of the weights that leave.
-        filled: a scheme has made the masks for these weights: they are zero off them already, and the masks are given
-            away, not copied.
+        masks: bool tensors by layer name, each in the shape of the whole (not sharded) tensor. Tensors that are not
+            named stay dense.
+        layers: the result of `find_layers`, if only these layers may be named; by default any parameter may.
+        optimizer: the optimizer that has trained the model; its state of the removed weights is reset.
+        filled: whether the weights are zero outside the masks already, as a scheme leaves them. The masks are then used
+            themselves, not copied.
 
     Raises:
-        TypeError: a mask that is not a bool tensor; the model is unchanged, as below.
-        ValueError: a wrong name or shape, or a tensor that cannot get a mask.
+        TypeError: a mask is not a bool tensor.
+        ValueError: a name or shape is wrong, or a tensor cannot have a mask.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2))
@@ -125,9 +126,9 @@ def masked_layers(model: nn.Module) -> dict[str, MaskedTensor]:
 
 
 def masks_of(model: nn.Module) -> Masks:
-    """Return a copy of the masks on `model`, by layer name in module order; a tied tensor has one.
+    """Return a copy of the masks of `model`, by layer name in module order; tied tensors have one mask.
 
-    Of modules that hold only active weights, it says which those are.
+    For modules that hold only active weights, the mask says which weights these are.
     """
     masks: dict[int, tuple[str, Tensor]] = {}  # by what holds one
     for name, module in unwrapped(check_model(model)).named_modules():

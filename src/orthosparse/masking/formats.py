@@ -16,11 +16,13 @@ from orthosparse.structures import TWO_OF_FOUR, structure_of
 
 
 def import_prune_masks(model: nn.Module) -> Masks:
-    """Turn the masks that torch.nn.utils.prune put on `model` into masks of this library, and return them.
+    """Convert the masks of torch.nn.utils.prune on `model` into masks of this library, and return them.
+
+    If the call raises, the model is unchanged.
 
     Raises:
-        ValueError: there are none, tied tensors were pruned apart, or a tensor has a name that torch cannot
-            parametrize; the model is unchanged.
+        ValueError: the model has no such masks, tied tensors have different masks, or a tensor has a name that torch
+            cannot parametrize.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2))
@@ -53,7 +55,7 @@ def import_prune_masks(model: nn.Module) -> Masks:
 
 
 def export_prune_masks(model: nn.Module) -> None:
-    """Turn the masks on `model` into masks of torch.nn.utils.prune.
+    """Convert the masks on `model` into masks of torch.nn.utils.prune.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2))
@@ -71,14 +73,15 @@ def export_prune_masks(model: nn.Module) -> None:
 
 
 def to_semi_structured(model: nn.Module) -> list[str]:
-    """Take the masks off and give linear layers that had 2:4 masks semi-structured weights; return their names.
+    """Bake the masks, give linear layers with 2:4 masks semi-structured weights, and return the names of these layers.
 
-    The weights are those of ``torch.sparse.to_sparse_semi_structured``: half the size, multiplied by the GPU's own 2:4
-    units, not trainable. 1 x 1 convolutions, tied weights and other modules become dense, with the zeros in them.
+    The weights are tensors of ``torch.sparse.to_sparse_semi_structured``: half the size, multiplied by the 2:4 units of
+    the GPU, and not trainable. All other masked layers (1 x 1 convolutions, tied weights, other structures) become
+    dense layers with zeros. If the call raises, the model is unchanged.
 
     Raises:
-        ValueError: no linear layer has a 2:4 mask, or torch has no semi-structured tensor for one that has (device,
-            dtype or sides; the layer is named); the model is unchanged.
+        ValueError: no linear layer has a 2:4 mask, or torch does not support such a tensor for a layer (device, dtype
+            or size; the message names the layer).
 
     Example:
         >>> import orthosparse

@@ -22,23 +22,24 @@ from orthosparse.substitution import substituted
 
 
 def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = True, assign: bool = False) -> Any:
-    """Load a state dict that holds masks, and put on `model` those it lacks.
+    """Load a state dict that holds masks, and attach those that `model` lacks.
 
-    Layers that hold only their active weights, in the state dict or in the model, are translated. The prefixes that
-    DistributedDataParallel, torch.compile and AveragedModel put before every key are dropped. Tied tensors stay tied.
-    Under FSDP2 every rank passes the whole state dict (or its shards), and keeps its part.
+    The model and the state dict may hold a layer in different forms, masked or with active weights only; it is
+    converted. The prefixes that DistributedDataParallel, torch.compile and AveragedModel put before every key are
+    removed. Tied tensors stay tied. Under FSDP2, every rank passes the whole state dict (or its shards) and keeps its
+    own part. If the call raises, the model is unchanged.
 
     Args:
-        strict: as for ``load_state_dict``: keys that are missing or unexpected are errors.
-        assign: as for ``load_state_dict``; needed by a model on the meta device.
+        strict: as in ``load_state_dict``: missing and unexpected keys are errors.
+        assign: as in ``load_state_dict``; needed for a model on the meta device.
 
     Returns:
-        the missing and unexpected keys, as ``load_state_dict`` does.
+        The missing and unexpected keys, as ``load_state_dict`` does.
 
     Raises:
-        TypeError: `state` is no state dict, or a value in it of a wrong type; the model is unchanged, as below.
-        ValueError: a mask, or a number of active units, that does not fit the model, or a value that cannot be read.
-        RuntimeError: `state` does not fit otherwise.
+        TypeError: `state` is not a state dict, or one of its values has the wrong type.
+        ValueError: a mask or a number of active units does not fit the model, or a value cannot be read.
+        RuntimeError: `state` does not fit the model in another way.
 
     Example:
         >>> model, other = nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))

@@ -18,18 +18,20 @@ from orthosparse.modules.compact_module import Compact
 def replace_masks(
     model: nn.Module, masks: Mapping[str, Tensor], *, optimizer: torch.optim.Optimizer | None = None
 ) -> None:
-    """Exchange masks: weights that leave become zero, weights that enter start at zero.
+    """Replace masks: weights that become inactive are set to zero, and weights that become active start at zero.
+
+    If the call raises, nothing is changed.
 
     Args:
-        masks: as for `attach`; layers that are not named keep theirs.
-        optimizer: forgets what it holds (momentum) of the weights that leave or enter, as if they were new. Otherwise
-            that can still move a weight that has left: nowhere seen in the model or its state dict, but in the
-            parameter itself. LBFGS, which holds nothing weight by weight, forgets nothing.
+        masks: as in `attach`; layers that are not named keep their masks.
+        optimizer: its state (momentum) of the weights that become active or inactive is reset to that of a new weight.
+            Otherwise it can keep moving inactive weights: not visibly in the model or its state dict, but in the
+            parameter itself. LBFGS has no state for single weights, so nothing is reset.
 
     Raises:
-        TypeError: a mask that is not a bool tensor; nothing is changed, as below.
-        ValueError: a wrong name or shape, a layer that has no mask, or another number of units for a module that holds
-            only active weights.
+        TypeError: a mask is not a bool tensor.
+        ValueError: a name or shape is wrong, a layer has no mask, or the mask of a module that holds only active
+            weights has another number of active units.
 
     Example:
         >>> from orthosparse import attach
@@ -59,16 +61,18 @@ def replace_masks(
 
 
 def bake(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Take the masks off: plain modules again, the same parameters with the zeros in them.
+    """Remove the masks: plain modules again, with the same parameters and zeros where the masks were.
 
-    Modules that hold only active weights become plain ones too, with new parameters.
+    Modules that hold only active weights become plain modules too, with new parameters. If the call raises, the model
+    is unchanged.
 
     Args:
-        optimizer: of a model that has such modules: it goes on with the new parameters, from the same state.
+        optimizer: the optimizer of a model that has such modules; it continues with the new parameters and the same
+            state.
 
     Raises:
-        ValueError: another parametrization was registered after a mask, or an optimizer whose state does not belong to
-            single weights; the model is unchanged.
+        ValueError: another parametrization was registered after a mask, or the state of the optimizer does not belong
+            to single weights.
 
     Example:
         >>> from orthosparse import attach
