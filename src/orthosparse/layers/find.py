@@ -35,35 +35,36 @@ def find_layers(
     split: Split | None = None,
     structure: StructureName | str = ENTRIES,
 ) -> dict[str, Layer]:
-    """Return the layers of `model` that are to be sparsified, by name, in module order.
+    """Return the layers of `model` to sparsify, by name, in module order.
 
-    By default: Linear, convolutions, attention projections, recurrent weights, Hugging Face's Conv1D and stacks of
-    experts, and what modules of your own declare: ``__orthosparse__ = {"w_in": "in out", "w_out": "out in"}`` in such a
-    class says which of its parameters are matrices and how they are stored (one word a side; a kernel has ``tap`` for
-    its further ones, a stack of matrices has ``expert`` for its first: ``"expert out in"``). Never embeddings (nor what
-    is tied to them), norms, biases, frozen tensors, or those without entries.
+    By default these are Linear, convolutions, attention projections, recurrent weights, Hugging Face's Conv1D, stacks
+    of experts, and what your own modules declare. A class declares which of its parameters are matrices, and how they
+    are stored, with ``__orthosparse__ = {"w_in": "in out", "w_out": "out in"}``: one word per dimension, ``tap`` for
+    those of a kernel, and ``expert`` for the first one of a stack of matrices (``"expert out in"``). Embeddings (and
+    tensors tied to them), norms, biases, frozen tensors and empty tensors are left out.
 
-    Query, key and value that one Linear holds are matrices of their own: their sizes are read off the module around it
-    and its configuration. Where that tells nothing, the layer is one matrix, and its `note` says so.
+    If one Linear holds query, key and value, each of them is a matrix of its own. Their sizes are read from the
+    surrounding module and its configuration. If these do not tell, the layer is one matrix, and its `note` says so.
 
     Args:
-        include: only these. A frozen tensor, or one tied to an embedding, must be named, itself or a module around it:
-            globs, types and callables pass over it. Modules that declare nothing then count as stored ``out in``.
-        exclude: not these. A selector is a module's name, a glob over names, a module type, or a callable
-            ``(name, module) -> bool``; it stands for the module and all below it. A string may also name a tensor
-            (``"mixer.weight_b"``).
-        split: fused matrices by module or tensor, name or glob: the number of equal parts, or their output sizes, or
-            ``{"parts": 3, "repeats": heads}`` where their rows alternate, head by head. In a convolution with groups,
-            what a group and a part have in common is a matrix of its own.
-        structure: the units that are active or not: ``"entries"``; ``"block:64"``, square blocks (a layer that the
-            block does not divide has the largest power of two from 16 on that does, and entries where there is none,
-            where a kernel has several taps, or in stacks of experts); or ``"2:4"``, two of any aligned four along rows
-            and along columns, which every layer must allow.
+        include: only these layers. Modules that declare nothing are then included too, as stored ``out in``. Frozen
+            tensors, and those tied to embeddings, are included only if you name the tensor, its module or a module
+            around it; globs, types and callables skip them.
+        exclude: all but these layers. A selector is the name of a module, a glob over names, a module type, or a
+            callable ``(name, module) -> bool``; it selects the module and everything below it. A string may also name a
+            tensor (``"mixer.weight_b"``).
+        split: how tensors are split into fused matrices, by name or glob of the module or tensor: the number of equal
+            parts, their output sizes, or ``{"parts": 3, "repeats": heads}`` if their rows alternate head by head. In a
+            convolution with groups, each part is also split at the borders of the groups.
+        structure: the units that are active or not: ``"entries"``; ``"block:64"`` for square blocks; or ``"2:4"`` for
+            two of every aligned four along rows and along columns, which every layer must allow. A layer whose sides
+            are not multiples of the block gets the largest smaller power of two that divides them, 16 or more. If there
+            is none, if the kernel has several taps, or in stacks of experts, the units are entries.
 
     Raises:
-        TypeError: something that is not a selector, or not a split.
-        ValueError: a name or glob that matches nothing, a split that does not fit, a tensor that cannot be masked, an
-            unknown structure, or sides that four does not divide where it is ``"2:4"``.
+        TypeError: a selector or a split has the wrong type.
+        ValueError: a name or glob matches nothing, a split does not fit, a tensor cannot have a mask, the structure is
+            unknown, or a side is not a multiple of four with ``"2:4"``.
 
     Example:
         >>> [*find_layers(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)), exclude=["2"])]

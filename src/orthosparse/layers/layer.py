@@ -16,23 +16,23 @@ from orthosparse.structures import ENTRIES, block_of
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One tensor of a model, and how matrices lie in it.
+    """One tensor of a model, and the matrices that it holds.
 
     Attributes:
-        name: its key in Masks: the module's name when the tensor is called ``weight``, else ``module.tensor``.
-        module_name: the name of the module that holds it, `module`.
-        tensor: the parameter's name in `module`.
+        name: its key in Masks: the name of the module if the tensor is called ``weight``, else ``module.tensor``.
+        module_name: name of `module`, the module that holds it.
+        tensor: name of the parameter in `module`.
         kind: ``linear``, ``conv`` or ``recurrent``.
-        groups: convolution groups.
-        parts: output sizes of the matrices that are fused in it (qkv, gates); one entry otherwise.
-        repeats: how often the rows of the parts alternate: 1 where one part follows the other, the number of heads
-            where each head has its own query, key and value rows.
-        stacked: has a first side more, over experts: each of them has all the parts.
-        transposed: stored as (in, out, ...).
-        biases: the bias parameters of `module` that go with it.
+        groups: groups of the convolution.
+        parts: output sizes of the matrices that are fused in it (qkv, gates); a single entry if there is only one.
+        repeats: how often the rows of the parts alternate: 1 if the parts follow one another, the number of heads if
+            each head has its own query, key and value rows.
+        stacked: whether its first dimension runs over experts, each of which has all the parts.
+        transposed: whether it is stored as (in, out, ...).
+        biases: names of the bias parameters of `module` that belong to it.
         tied: other modules and tensors that are the same parameter.
-        structure: the units of it that are active or not (see `structures`).
-        note: what is not known of it, in words.
+        structure: the units that are active or not: ``entries``, ``block:64`` (or another size) or ``2:4``.
+        note: what could not be found out about it.
     """
 
     name: str
@@ -52,22 +52,22 @@ class Layer:
 
     @cached_property
     def shape(self) -> torch.Size:
-        """The tensor's shape (the whole one when it is sharded)."""
+        """Shape of the tensor; the whole shape if it is sharded."""
         return self.parameter().shape
 
     @property
     def numel(self) -> int:
-        """How many weights it has."""
+        """Number of weights."""
         return math.prod(self.shape)
 
     @property
     def experts(self) -> int:
-        """How many experts are stacked in it; 1 where it is no such stack."""
+        """Number of experts stacked in it; 1 if it is not a stack."""
         return self.shape[0] if self.stacked else 1
 
     @property
     def kernel(self) -> torch.Size:
-        """The sides of the kernel; none for a matrix."""
+        """Shape of the kernel; empty for a matrix."""
         return self.shape[3:] if self.stacked else self.shape[2:]
 
     @property
@@ -77,7 +77,7 @@ class Layer:
 
     @property
     def geometry(self) -> dict[str, tuple[int, ...]]:
-        """`stride`, `padding` and `dilation` of a convolution, one number for each side of its kernel."""
+        """`stride`, `padding` and `dilation` of a convolution, one number for each dimension of its kernel."""
         module, dims = self.module, len(self.kernel)
         if not isinstance(module, _ConvNd):
             return {"stride": (1,) * dims, "padding": (0,) * dims, "dilation": (1,) * dims}
@@ -89,27 +89,27 @@ class Layer:
 
     @property
     def taps(self) -> int:
-        """Positions of the kernel; 1 for a matrix."""
+        """Number of positions in the kernel; 1 for a matrix."""
         return math.prod(self.kernel)
 
     @property
     def floor(self) -> int:
-        """The fewest active entries with which every matrix in it can be orthogonal."""
+        """The smallest number of active entries with which all of its matrices can be orthogonal."""
         return self.block * sum(min(shape) for shape in self.shapes)
 
     @property
     def block(self) -> int:
-        """Side of the square blocks that are active or not; 1 where those are entries."""
+        """Side of its square blocks; 1 if the structure is not blocks."""
         return 1 if self.structure == ENTRIES else block_of(self.structure)
 
     @property
     def unit(self) -> int:
-        """How many entries are active or not together."""
+        """Number of entries in a unit."""
         return self.block**2
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """(out, in) of each matrix in it, in the order of `matrices`."""
+        """(out, in) of each of its matrices, in the order of `matrices`."""
         first, second = self.shape[1:3] if self.stacked else (self.shape[0] // self.groups, self.shape[1])
         rows, inputs = (second, first) if self.transposed else (first, second)
         if self.groups == 1:
@@ -118,37 +118,38 @@ class Layer:
 
     @property
     def depthwise(self) -> bool:
-        """Whether every group has a single input channel (or a single output one, transposed)."""
+        """Whether each group has a single input channel (a single output channel if transposed)."""
         return self.groups > 1 and self.shape[1] == 1
 
     def parameter(self) -> nn.Parameter:
-        """Return the leaf tensor that an optimizer sees."""
+        """Return the parameter that an optimizer trains."""
         return leaf(self.module, self.tensor)
 
     def weight(self) -> torch.Tensor:
-        """Return the tensor as the module uses it, masked where a mask is attached, detached."""
+        """Return the tensor as the module uses it: masked if a mask is attached, and detached."""
         value: torch.Tensor = getattr(self.module, self.tensor)
         return value.detach()
 
     def matrices(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the matrices of a contiguous `tensor` of this layer's shape, to read: ``[how_many, out, in, taps]``.
+        """Return the matrices in a contiguous `tensor` of this layer's shape, to read: ``[how_many, out, in, taps]``.
 
-        They are views, but where their rows alternate with those of others.
+        They are views, except where the rows of several matrices alternate.
         """
         return [stack.flatten(1, 2) for stack in self._stacks(tensor)]
 
     def kernels(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the matrices of `tensor` to measure, ``[how_many, first, second, *kernel]``.
+        """Return the matrices in `tensor` as they are measured: ``[how_many, first, second, *kernel]``.
 
-        Outputs come first, and inputs second; in a transposed convolution with a stride, as they are stored.
+        The first dimension holds outputs and the second inputs, except in a transposed convolution with a stride, which
+        keeps the order in which it is stored.
         """
         stacks = [stack.reshape(*stack.shape[:3], *self.kernel) for stack in self.matrices(tensor.contiguous())]
         return [stack.transpose(1, 2) for stack in stacks] if self.strided and self.transposed else stacks
 
     def views(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return a view of a contiguous `tensor` of this layer's shape for each matrix: ``[repeats, rows, in, taps]``.
+        """Return a view of each matrix in a contiguous `tensor` of this layer's shape: ``[repeats, rows, in, taps]``.
 
-        In the order of `shapes`; write a matrix by ``view.copy_(matrix.reshape(view.shape))``.
+        The order is that of `shapes`. To write a matrix: ``view.copy_(matrix.reshape(view.shape))``.
         """
         return [view for stack in self._stacks(tensor) for view in stack]
 
