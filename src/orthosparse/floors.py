@@ -54,7 +54,7 @@ def meet_floors(
         )
     if floor == "raise":
         raised = _raised(counts, floors, layers)
-        _log.warning("orthosparse: below their floors, raised at the cost of the other layers: %s", listed(below))
+        _log.warning("orthosparse: layers below their floors were raised at the cost of the others: %s", listed(below))
     else:
         raised = {name: max(count, floors[name]) for name, count in counts.items()}
     scores = masks.scores if isinstance(masks, ScoredMasks) else {}

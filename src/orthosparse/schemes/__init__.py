@@ -1,13 +1,14 @@
-"""Schemes decide which weights are active and with what values, one file each.
+"""Schemes decide which weights are active and what values they start with, one file each.
 
-Every scheme has one signature::
+Every scheme has the same signature::
 
     name(model, masks, *, layers=None, gain=1.0, bias_std=0.0, generator=None, **own) -> Masks
 
-It fills the weights of the layers that `masks` names, in place and exactly zero outside the masks that it returns, and
-their biases with draws from N(0, bias_std), zeros when that is 0. Norms and all other tensors stay as they are, and no
-masks are attached. `layers` is what `find_layers` returned; None finds them. `gain` multiplies orthogonal weights. What
-a layer gets depends on the generator's state, the layer's name, its own mask and its own weights alone.
+A scheme fills the weights of the layers in `masks` in place, and returns the masks that they live on. Weights outside
+the returned masks are exactly zero. Biases are drawn from N(0, bias_std), or set to zero if that is 0 (``base`` then
+keeps them). Norms and all other tensors are not changed, and no masks are attached. `layers` is the result of
+`find_layers`, which is called if None. `gain` multiplies orthogonal weights. The result for a layer depends only on the
+state of `generator`, the layer's name, its mask and its weights.
 """
 
 from collections.abc import Callable

@@ -29,20 +29,20 @@ def ai(
     device: torch.device | str = "cpu",
     progress: Progress = False,
 ) -> Masks:
-    """Minimize ||C C^T - gain^2 I||_F, not squared, over the masked weights C of each matrix by plain gradient descent.
+    """Minimize ||C C^T - gain^2 I||_F over the masked weights C of each matrix, by plain gradient descent.
 
-    It starts from the weights that the model has, times their masks. C is out x (in * taps), with C^T C where that is
-    smaller; groups and fused blocks are matrices of their own. The paper's networks take 10^4 iterations, its
-    1000-layer ones 10^3. Each matrix ends in the best of the states that are looked at every 50 iterations, the start
-    included, so no loss ends higher than it began.
+    This is approximated isometry (Lee et al. 2020). The norm is not squared. C is out x (in * taps), and C^T C is used
+    where that is smaller; groups and fused blocks are matrices of their own. The descent starts from the model's
+    weights times their masks. The paper uses 10^4 iterations, and 10^3 for its 1000-layer networks. Each matrix gets
+    the best of the states that are checked every 50 iterations, including the first, so its loss never increases.
 
     Args:
-        iterations: at most, of each matrix.
-        learning_rate: of the descent.
-        tolerance: a matrix is done once 250 iterations lower its loss by less than this fraction of it; 0: never.
-        device: where to compute, in float32 (float64 for float64 weights). On the CPU the bits depend neither on the
-            number of threads nor on the other layers.
-        progress: as in `sparsify`; counts the iterations of all matrices together.
+        iterations: largest number of iterations for each matrix.
+        learning_rate: learning rate of the descent.
+        tolerance: a matrix is done when 250 iterations lower its loss by less than this fraction; 0 never stops early.
+        device: device to compute on, in float32 (float64 for float64 weights). On the CPU, the bits depend neither on
+            the number of threads nor on the other layers.
+        progress: as in `sparsify`; counts the iterations of all matrices.
 
     Example:
         >>> model = nn.Linear(32, 16)

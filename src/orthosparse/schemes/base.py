@@ -21,10 +21,10 @@ def base(
     bias_std: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Masks:
-    """Set the weights outside the masks to zero and leave the others as they are.
+    """Set the weights outside the masks to zero and keep the others.
 
-    The dense initialization is yours: it has a gain already, so `gain` changes nothing here, and with `bias_std` 0 the
-    biases stay as they are too.
+    The dense initialization of your model already has a gain, so `gain` is ignored. If `bias_std` is 0, the biases are
+    kept too.
 
     Example:
         >>> model = nn.Linear(3, 2)

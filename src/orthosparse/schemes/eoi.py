@@ -51,37 +51,41 @@ def eoi(
     floor: str = "partial",
     consume: bool = False,
 ) -> Masks:
-    """Fill every matrix with a sparse orthogonal one that has as many entries as its mask, in positions of its own.
+    """Fill each matrix with a sparse orthogonal one that has as many active entries as its mask.
 
-    Of a given mask only the count matters, unless `align` says otherwise. A convolution has the matrix at one tap of
-    its kernel; the entries that its mask still lacks are drawn uniformly and start at zero. Fused parts and groups are
-    matrices of their own that share the layer's count in proportion to their sizes, each with as many as orthogonality
-    needs. A layer whose structure is blocks gets whole blocks (`givens.sample_blocks`).
+    Only the count of a given mask matters, not its positions, unless `align` says otherwise. A convolution has its
+    matrix at one tap of the kernel; its other active entries are drawn uniformly and start at zero. Fused parts and
+    groups are matrices of their own. They share the count of the layer in proportion to their sizes, but each gets the
+    entries that it needs to be orthogonal. Layers whose structure is blocks get whole blocks (see
+    `givens.sample_blocks`).
 
     Args:
-        align: "mask" permutes rows and columns, and chooses taps, entries that start at zero and the shares of parts
-            and groups, such that the weights lie on the given mask as far as they can: exactly as orthogonal, on what
-            a saliency chose. "live" does so on the rows and columns that the mask uses and leaves the others empty: an
-            isometry of the channels that a saliency chose, for which no count is too small (convolutions with groups
-            are aligned as with "mask"). "none" is the paper's; `sparsify` chooses "mask" where weights are scored.
-        core: the share of a layer's count that is its orthogonal matrix, never below what orthogonality needs; the
-            others start at zero. By default all of a matrix, and of a convolution what `center_density` says.
-        center_density: of the matrix in a convolution: a number, "density" for the density of the whole kernel (the
-            paper's 1000-layer network), or None for the square root of that, within what the count allows.
-        tap: "center", "random" for a tap of its own for each input channel, or "mask" for the one that it uses most in
-            the mask; by default "mask" where weights are aligned, else "center".
-        stop: this, `angle` and `start` are those of `givens.sample`.
-        depthwise: convolutions with groups. "keep" leaves them at their dense initialization times the mask; "center"
-            and "shift" make each group orthogonal, at the centre or at a tap for each input channel, random or (with
-            `align`) the mask's. Depthwise, that is 1 or -1 at one tap of each channel. "paper-code" is what the
-            paper's released code makes of them: one orthogonal matrix of all outputs x the inputs of a group, which
-            leaves most channels of a depthwise convolution at zero.
-        strided: convolutions with a stride of s. "tile" lays an orthogonal matrix of out x (in * s * s) on a window of
-            s x s taps, so that windows tile the picture and no pixel is lost; "delta" is the paper's, one tap for each
-            channel, which reads one pixel of s * s. A kernel smaller than its stride leaves pixels out either way.
-        floor: a count too small for orthogonality gives a "partial" isometry, an "error", or a mask of the "minimal"
-            size that works, larger than asked.
-        consume: put the new masks into `masks` itself, so that the memory of each given one can be used again.
+        align: "none", as in the paper, ignores the positions of the mask. "mask" puts the weights on the given mask as
+            far as orthogonality allows: it permutes rows and columns, and also chooses the taps, the entries that start
+            at zero and the counts of parts and groups. "live" does the same for the rows and columns that the mask
+            uses, and leaves the others empty: an isometry of the channels in use, for which no count is too small
+            (convolutions with groups are aligned as with "mask"). `sparsify` uses "mask" by default if weights are
+            scored.
+        core: fraction of a layer's count that belongs to its orthogonal matrix, but never less than orthogonality
+            needs; the other entries start at zero. By default, all entries of a matrix, and what `center_density` says
+            for a convolution.
+        center_density: density of the matrix in a convolution: a number, "density" for the density of the whole kernel
+            (as in the paper's 1000-layer network), or None for the square root of that, as far as the count allows.
+        tap: "center", "random" for a tap drawn for each input channel, or "mask" for the tap that the channel uses most
+            in the mask. By default "mask" if weights are aligned, else "center".
+        stop: see `givens.sample`, also for `angle` and `start`.
+        depthwise: what to do with convolutions that have groups. "keep" multiplies their dense weights by the mask.
+            "center" and "shift" make each group orthogonal, at the centre or at a tap for each input channel, which is
+            random or (with `align`) the mask's. In a depthwise convolution each channel then has 1 or -1 at one tap.
+            "paper-code" follows the paper's released code: one orthogonal matrix of all outputs x the inputs of one
+            group, which leaves most channels of a depthwise convolution at zero.
+        strided: what to do with convolutions of stride s. "tile" puts an orthogonal matrix of out x (in * s * s) on a
+            window of s x s taps, so that the windows tile the image and every pixel is read. "delta", as in the paper,
+            uses one tap for each channel and reads one of every s * s pixels. A kernel smaller than its stride skips
+            pixels either way.
+        floor: what to do if a count is too small for orthogonality: "partial" makes a partial isometry, "error" raises
+            an error, "minimal" uses the smallest count that works, which is larger than asked for.
+        consume: whether to write the new masks into `masks` itself, so that the memory of the given ones can be reused.
 
     Example:
         >>> model = nn.Linear(8, 8)

@@ -53,22 +53,22 @@ def sao(
     activation: str = "linear",
     degree: int | str = "exact",
 ) -> Masks:
-    """Fill every matrix with an orthogonal one on a regular mask of the density of its mask, in positions of its own.
+    """Fill each matrix with an orthogonal one on a regular mask of the same density as its mask.
 
-    A convolution has the matrix at the centre of its kernel, and its mask keeps a kernel whole or not at all. A full
-    mask gives a dense matrix, uniform among the orthogonal ones. Which densities a shape allows is what
-    `ramanujan.degrees_of` lists, over its long side: all divisors of the width for a square matrix. The distribution
-    ``dense_ends`` gives the profile of SAO's own networks.
+    Only the density of a given mask matters, not its positions. A convolution has its matrix at the centre of the
+    kernel, and its mask keeps each kernel whole or not at all. A full mask gives a dense matrix, uniform among the
+    orthogonal ones. A shape allows the densities that `ramanujan.degrees_of` lists, divided by its long side: for a
+    square matrix, all divisors of the width. The distribution ``dense_ends`` gives the densities of SAO's own networks.
 
     Args:
-        activation: "relu" doubles: W = [[S, -S], [-S, S]], in the model's first layer [S; -S] and in its last [S, -S].
-            Then S is orthogonal, and W is not.
-        degree: "exact" takes the density of each mask, and raises where the shape does not allow it; "nearest" takes
-            the nearest one it allows; a number is the degree of every layer whose mask is not full.
+        activation: "relu" uses W = [[S, -S], [-S, S]] ([S; -S] in the model's first layer, [S, -S] in its last). S is
+            then orthogonal, W is not. "linear" and "tanh" use S itself.
+        degree: "exact" takes the density of each mask, and raises an error if the shape does not allow it; "nearest"
+            takes the nearest density that it allows; a number is the degree of every layer whose mask is not full.
 
     Raises:
-        ValueError: a shape does not allow its density (the message names the nearest ones it allows), or a layer has
-            another structure than entries.
+        ValueError: a shape does not allow its density (the message names the nearest ones that it allows), or the
+            structure of a layer is not entries.
 
     Example:
         >>> model = nn.Linear(8, 8)

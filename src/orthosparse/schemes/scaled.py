@@ -24,15 +24,15 @@ def scaled(
     bias_std: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Masks:
-    """Fill the masks with draws from N(0, s^2 / density), s the root mean square of the layer's dense weights.
+    """Fill the masks with draws from N(0, s^2 / density), where s is the root mean square of the layer's dense weights.
 
-    With independent inputs of mean square q, an output of the dense layer has the mean square ``fan_in * s^2 * q``. Of
-    its weights a fraction `density` is left, each ``1 / density`` times as large in the square: on the average over the
-    layer's outputs, that is the same. The dense initialization is yours and has a gain already, so `gain` changes
-    nothing here.
+    For independent inputs of mean square q, an output of the dense layer has mean square ``fan_in * s^2 * q``. The
+    sparse layer keeps a fraction `density` of the weights, each with ``1 / density`` times the variance, so the mean
+    square over all outputs of the layer stays the same. The dense initialization of your model already has a gain, so
+    `gain` is ignored.
 
     Raises:
-        ValueError: a layer's weights are not finite, or their dtype cannot hold the larger ones.
+        ValueError: the weights of a layer are not finite, or their dtype cannot hold the scaled ones.
 
     Example:
         >>> g = torch.Generator().manual_seed(0)
