@@ -247,7 +247,7 @@ def test_layers_that_no_flow_reaches_are_logged(caplog):
     with caplog.at_level(logging.WARNING):
         masks = synflow(model, 0.3, input_shape=[6], rounds=5)
     assert counts_of(masks) == {"0": 0, "3": 22}
-    assert "no flow, so that synflow removes all of: 0 (" in caplog.text
+    assert "no flow reaches these layers, so synflow removes all their weights: 0 (" in caplog.text
 
 
 def test_no_flow_at_all_is_refused():

@@ -1,22 +1,25 @@
-"""Distributions say how many weights each layer may keep, and, where they score weights, which.
+"""Distributions decide how many weights each layer keeps and, if they score weights, which ones.
 
-Every member has one signature::
+Every distribution has the same signature::
 
     name(model, density, *, layers=None, batch=None, loss=None, generator=None, **own) -> Masks
 
-Of the weights of `layers` (by default those `find_layers` finds), exactly ``density * weights`` are kept, to the
-nearest integer; `dense_ends` alone means the layers between its ends. A mapping gives the density of each layer that
-its names and globs match. Layers whose structure is blocks keep whole blocks: drawn at random, or those of largest mean
-score. Masks are bool tensors on the device of their layer. `batch` is ``(inputs, targets)`` or an iterable of such
-pairs, where inputs are a tensor, a mapping of keyword arguments or, inside an iterable, a tuple of positional ones.
-`loss` is called as ``loss(outputs, targets)``, cross-entropy by default. What a member scored its weights by, in its
-last round, is in `scores` of the masks that it returns (`ScoredMasks`), by layer name, the larger the better; masks of
-random entries have no such attribute.
+It keeps exactly ``density * weights`` of the weights of `layers`, to the nearest integer; only `dense_ends` applies the
+density to the layers between the ends. By default, `layers` is what `find_layers` returns. `density` may also be a
+mapping from layer names and globs to densities, except for `dense_ends` and with ``compat="paper-code"``. Layers whose
+structure is blocks keep whole blocks: random ones, or those with the largest mean scores. Masks are bool tensors on the
+device of their layer.
 
-The model is as before afterwards, also when a member raises: weights, gradients, buffers, modes, hooks, and the global
-generators. A member that draws (masks, dropout) takes its numbers from `generator`, or a fresh seed without one.
+`batch` is ``(inputs, targets)`` or an iterable of such pairs. Inputs are a tensor, a mapping of keyword arguments or,
+inside an iterable, a tuple of positional arguments. `loss` is called as ``loss(outputs, targets)`` and is cross-entropy
+by default. Distributions that score weights return `ScoredMasks`, whose `scores` are those of the last round, by layer
+name, larger is better. Random masks have no such attribute.
 
-A member of one's own begins with `budget_of` and ends with `random_masks` or `top_scored`.
+The model is not changed, even if a distribution raises: weights, gradients, buffers, modes and hooks stay as they are,
+and so do the global random generators. Random numbers (for masks and dropout) come from `generator`, or from a fresh
+seed without one.
+
+A distribution of your own begins with `budget_of` and ends with `random_masks` or `top_scored`.
 """
 
 from collections.abc import Callable

@@ -72,7 +72,8 @@ class Flow:
             raise ValueError(f"model: {_WANTED}; this one gives {twice / once:.6g} times the output{where}")
         if dry := [name for name, score in scores.items() if not score.any()]:
             _log.warning(
-                "orthosparse: no flow, so that synflow removes all of: %s (a zero scale, a full gate, unused?)",
+                "orthosparse: no flow reaches these layers, so synflow removes all their weights: %s "
+                "(a zero scale, a closed gate, an unused layer?)",
                 ", ".join(dry),
             )
 

@@ -18,16 +18,17 @@ from orthosparse.threads import workers
 def budget_of(
     model: nn.Module, density: Density, layers: Mapping[str, Layer] | None
 ) -> tuple[dict[str, Layer], Budget]:
-    """Return the layers that share the budget, and the budget: the integer nearest to ``density * their weights``.
+    """Return the layers that share the budget, and the budget: the integer nearest to ``density * weights``.
 
-    Where densities are given by layer, it is the layers that have one, and a number for each, in whole units.
+    If densities are given by layer, these are the layers that have one, and the count of each, in whole units.
 
     Args:
-        density: as a distribution is given it.
-        layers: those of the model that may share it; by default all that `find_layers` finds.
+        density: the density that the distribution got.
+        layers: the layers that may share the budget; by default, all that `find_layers` finds.
 
     Raises:
-        ValueError: a bad density (any but 0.5 for the structure 2:4), layers of another model, or none at all.
+        ValueError: the density is invalid (the structure 2:4 needs 0.5), the layers are those of another model, or
+            there are none.
     """
     density = check_densities(density)
     found = find_layers(model) if layers is None else dict(layers)
@@ -117,15 +118,15 @@ def exponential(density: float, size: int, rounds: int, *, as_released: bool = F
 
 
 def random_masks(layers: Mapping[str, Layer], counts: Counts, generator: torch.Generator | None) -> Masks:
-    """Return random masks with exactly these counts; a layer's mask depends on one seed and its own name.
+    """Return random masks with exactly these counts; the mask of a layer depends only on the seed and its name.
 
     Args:
-        layers: those to draw masks for, by name.
-        counts: how many entries each has, in whole units of its structure.
-        generator: gives the seed; None: one from the operating system.
+        layers: the layers to draw masks for, by name.
+        counts: number of active entries in each layer, in whole units of its structure.
+        generator: the seed is drawn from it; None takes one from the operating system.
 
     Raises:
-        ValueError: a count that is not half of a layer whose structure is 2:4.
+        ValueError: the structure of a layer is 2:4, and its count is not half of its weights.
     """
     seed = draw_seed(generator)
 
@@ -170,17 +171,17 @@ def check_entries(layers: Mapping[str, Layer]) -> None:
 
 
 def top_scored(layers: Mapping[str, Layer], scores: Scores, budget: Budget, within: Masks | None = None) -> ScoredMasks:
-    """Return the masks of the largest scores, over all layers together or, by a budget for each, layer by layer.
+    """Return masks of the largest scores: over all layers together, or in each layer if the budget is by layer.
 
-    Blocks are ranked by their mean score. The masks lie in those of `within`, if that is given.
+    Blocks are ranked by their mean scores. If `within` is given, the masks lie inside its masks.
 
     Args:
-        layers: those that are scored, by name.
-        scores: the larger the better, in the shapes of the layers' weights.
-        budget: how many are kept, as `budget_of` says.
+        layers: the scored layers, by name.
+        scores: scores in the shapes of the layers' weights; larger is better.
+        budget: number of entries to keep, as `budget_of` returns it.
 
     Raises:
-        ValueError: a layer's structure is 2:4, which is drawn.
+        ValueError: the structure of a layer is 2:4, for which masks are only drawn at random.
     """
     for name, layer in layers.items():
         if layer.structure == TWO_OF_FOUR:

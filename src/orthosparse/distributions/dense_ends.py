@@ -26,18 +26,19 @@ def dense_ends(
     over: str = "inner",
     ends: Sequence[str] | None = None,
 ) -> Masks:
-    """Return random masks: the ends full, the layers between them of one density.
+    """Return masks that keep the first and the last layer dense, and random ones of the same density in all others.
 
-    SAO fills only what has the right sides, and its densities are a degree over a width: its profile gives the inner
-    layers exactly `density`, and the model as a whole more (section 5.2).
+    This is the distribution of SAO's networks: SAO needs certain shapes and densities (a degree divided by a width), so
+    the inner layers get exactly `density`, and the model as a whole more (section 5.2).
 
     Args:
-        over: what `density` is the density of: ``"inner"``, the layers between the ends, as SAO does; or ``"all"``,
-            the whole model, where the inner layers give up what the ends take.
-        ends: names of the layers to leave dense; by default the first and the last in module order.
+        over: the layers that `density` applies to: ``"inner"``, those between the ends, as in SAO; or ``"all"``, the
+            whole model, so that the inner layers give up what the ends take.
+        ends: names of the layers that stay dense; by default, the first and the last in module order.
 
     Raises:
-        ValueError: no layer is left between the ends, or ``over="all"`` asks for less than the ends hold.
+        TypeError: `density` is a mapping.
+        ValueError: there is no layer between the ends, or ``over="all"`` asks for fewer weights than the ends have.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(20, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2))

@@ -20,9 +20,9 @@ def er(
     loss: Callable[..., torch.Tensor] | None = None,
     generator: torch.Generator | None = None,
 ) -> Masks:
-    """Return random masks; a layer's density is in proportion to (n_in + n_out) / (n_in n_out), at most 1.
+    """Return random masks with densities proportional to (n_in + n_out) / (n_in n_out), at most 1.
 
-    A kernel's taps are not counted, so that a convolution has the density of its channel matrix (Mocanu et al. 2018).
+    The taps of a kernel do not count, so a convolution has the density of its channel matrix (Mocanu et al. 2018).
 
     Example:
         >>> masks = er(nn.Sequential(nn.Linear(10, 30), nn.Linear(30, 10), nn.Linear(10, 2)), 0.25)

@@ -22,12 +22,13 @@ def erk(
     generator: torch.Generator | None = None,
     compat: str | None = None,
 ) -> Masks:
-    """Return random masks; a layer's density is in proportion to (n_in + n_out + w + h) / (n_in n_out w h), at most 1.
+    """Return random masks with densities proportional to (n_in + n_out + w + h) / (n_in n_out w h), at most 1.
 
     What a full layer cannot take goes to the others in the same proportions (section 3.3; Evci et al. 2020).
 
     Args:
-        compat: ``"paper-code"`` keeps each entry by an independent coin, so that the counts are random.
+        compat: ``"paper-code"`` keeps each entry independently with the probability of its layer, so the counts are
+            random.
 
     Example:
         >>> masks = erk(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Linear(8, 2)), 0.3)

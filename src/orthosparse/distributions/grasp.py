@@ -27,15 +27,16 @@ def grasp(
     temperature: float = 200.0,
     compat: str | None = None,
 ) -> Masks:
-    """Return the masks of the weights of largest theta * H g, g the gradient and H the Hessian of the loss.
+    """Return masks of the weights with the largest theta * H g, where g is the gradient and H the Hessian of the loss.
 
-    Removing theta changes ||g||^2 by -2 theta * H g to first order: what is kept lowers it least (section 3.3; Wang et
-    al. 2020). One batch costs one double backward pass; many take a pass for g before, over the same batches, which
-    are kept for it. Batches are met as `snip` meets them.
+    Removing theta changes ||g||^2 by -2 theta * H g to first order, so the weights that are removed are those whose
+    removal lowers it least (section 3.3; Wang et al. 2020). A single batch takes one double backward pass; several
+    batches are kept in memory and take another pass for g first. They are passed through the model as in `snip`.
 
     Args:
-        temperature: the model's outputs are divided by it before the loss.
-        compat: ``"paper-code"`` keeps the smallest instead, strictly below all that it drops, at least one.
+        temperature: the outputs of the model are divided by it before the loss.
+        compat: ``"paper-code"`` keeps the smallest scores instead: those strictly smaller than all that it removes, and
+            it removes at least one.
 
     Example:
         >>> g = torch.Generator().manual_seed(0)

@@ -21,7 +21,7 @@ def magnitude(
     loss: Callable[..., torch.Tensor] | None = None,
     generator: torch.Generator | None = None,
 ) -> Masks:
-    """Return the masks of the weights of largest size, over all layers together; of equal ones the first are kept.
+    """Return masks of the weights with the largest absolute values, over all layers together; ties keep the first.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Linear(1, 2, bias=False))

@@ -25,15 +25,15 @@ def snip(
     generator: torch.Generator | None = None,
     compat: str | None = None,
 ) -> Masks:
-    """Return the masks of the weights whose removal would change the loss most, to first order.
+    """Return masks of the weights with the largest |theta * dL/dtheta|, whose removal changes the loss most.
 
-    One forward and one backward pass over each batch, in train mode: batch norm uses the batch's statistics (and moves
-    no running ones), dropout draws from `generator`. Many batches: L is the sum of their losses (section 3.3; Lee et
-    al. 2019).
+    The change is taken to first order, with one forward and one backward pass over each batch in train mode: batch norm
+    uses the statistics of the batch (and does not update the running ones), and dropout draws from `generator`. With
+    several batches, L is the sum of their losses (section 3.3; Lee et al. 2019).
 
     Args:
-        compat: ``"paper-code"`` takes the model's outputs for log-probabilities, so that the loss is -output[target],
-            and keeps ``int(density * N)`` of N weights.
+        compat: ``"paper-code"`` treats the outputs of the model as log-probabilities, so that the loss is
+            -output[target], and keeps ``int(density * N)`` of N weights.
 
     Example:
         >>> g = torch.Generator().manual_seed(0)

@@ -25,14 +25,14 @@ def snip_iterative(
     rounds: int = 60,
     progress: Progress = False,
 ) -> Masks:
-    """Return the masks that maximise, round by round, the sensitivity of the loss of the pruned model.
+    """Return masks that SNIP finds in rounds, each scored on the model that the previous round pruned.
 
     After round t the density is ``density ** (t / rounds)``. A round scores |theta * dL/dtheta| with the dense theta
-    and the gradient at the masked weights, so that a weight can come back (de Jorge et al. 2021). The batches are kept
-    for all rounds, and met as `snip` meets them.
+    and the gradient at the masked weights, so a removed weight can return (de Jorge et al. 2021). All batches are kept
+    in memory, and passed through the model as in `snip`.
 
     Args:
-        rounds: in how many steps the density falls.
+        rounds: number of rounds in which the density falls.
         progress: as in `sparsify`; counts rounds.
 
     Example:

@@ -31,23 +31,23 @@ def synflow(
     compat: str | None = None,
     progress: Progress = False,
 ) -> Masks:
-    """Return the masks of the weights of largest theta * dR/dtheta, R the sum of the logits of the positive model.
+    """Return masks of the weights with the largest theta * dR/dtheta, where R sums the logits of a positive model.
 
-    The positive model has |theta| for every parameter and an input of ones, in float64, in eval mode; running means
-    are taken for 0. After round t the density is ``density ** (t / rounds)``; a weight that is gone does not come back
-    (section 3.3; Tanaka et al. 2020).
+    The positive model has |theta| for every parameter, running means of 0 and an input of ones, in float64 and eval
+    mode. After round t the density is ``density ** (t / rounds)``; removed weights do not return (section 3.3; Tanaka
+    et al. 2020).
 
     Args:
-        rounds: in how many steps the density falls.
-        batch: only the shape of its first sample is looked at.
-        input_shape: the shape of a sample, for a call without a batch.
+        rounds: number of rounds in which the density falls.
+        batch: only the shape of its first sample is used.
+        input_shape: shape of a sample, instead of a batch.
         compat: ``"paper-code"`` scores the sum of log-softmax(logits), checks nothing, and keeps
             ``N - int((1 - density ** (t / rounds)) * N)`` of N weights in round t.
         progress: as in `sparsify`; counts rounds.
 
     Raises:
-        ValueError: an activation or a norm under which the flow is not in proportion to the input (tanh, layer norm,
-            attention), named where it is a module; or no flow at all.
+        ValueError: an activation, norm or attention makes the flow not proportional to the input (tanh, layer norm; the
+            message names the module), or there is no flow at all.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))

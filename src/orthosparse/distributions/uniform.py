@@ -22,10 +22,10 @@ def uniform(
     generator: torch.Generator | None = None,
     compat: str | None = None,
 ) -> Masks:
-    """Return random masks of density `density` in each layer.
+    """Return random masks with the same density in every layer.
 
     Args:
-        compat: ``"paper-code"`` keeps each entry by an independent coin, so that the counts are random.
+        compat: ``"paper-code"`` keeps each entry independently with probability `density`, so the counts are random.
 
     Example:
         >>> masks = uniform(nn.Sequential(nn.Linear(10, 30), nn.Linear(30, 5)), 0.25)
