@@ -29,13 +29,13 @@ def delta_orthogonal_(
     """Fill a convolution weight with a dense orthogonal matrix per group at one tap, and zeros elsewhere.
 
     Args:
-        groups: of the convolution; the matrix of each is orthogonal by itself.
-        gain: multiplies the matrices.
-        transposed: the weight is that of a transposed convolution, stored as (in, out, ...).
-        tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own.
-        stride: of the convolution, like `padding` and `dilation`, as in `sparse_delta_orthogonal_`: the matrix lies on
-            a window of taps, and the windows tile the picture.
-        generator: gives one seed; None: one from the operating system.
+        groups: groups of the convolution; the matrix of each is orthogonal by itself.
+        gain: factor of the matrices.
+        tap: "center" is index (side - 1) // 2 of each side; "random" draws a tap for each input channel.
+        transposed: whether the weight is that of a transposed convolution, stored as (in, out, ...).
+        stride: stride of the convolution. With `padding` and `dilation`, it determines a window of taps that the matrix
+            lies on, so that the windows tile the image (see `sparse_delta_orthogonal_`).
+        generator: the seed is drawn from it; None takes one from the operating system.
 
     Example:
         >>> weight = delta_orthogonal_(torch.empty(1, 1, 3), generator=torch.Generator().manual_seed(0))
@@ -62,13 +62,13 @@ def conv_orthogonal_(
 ) -> torch.Tensor:
     """Fill a convolution weight with an orthogonal kernel that uses all taps (Xiao et al. 2018, Algorithm 1).
 
-    Kernels of any sides, equal or not, odd or even, in one to three dimensions.
+    Kernels may have one to three dimensions, and sides that are odd or even, equal or not.
 
     Args:
-        groups: of the convolution; the kernel of each is orthogonal by itself.
-        gain: multiplies the kernel.
-        transposed: the weight is that of a transposed convolution, stored as (in, out, ...).
-        generator: gives one seed; None: one from the operating system.
+        groups: groups of the convolution; the kernel of each is orthogonal by itself.
+        gain: factor of the kernel.
+        transposed: whether the weight is that of a transposed convolution, stored as (in, out, ...).
+        generator: the seed is drawn from it; None takes one from the operating system.
 
     Example:
         >>> from orthosparse.isometry import orthogonality_score

@@ -26,10 +26,10 @@ from orthosparse.structures import (
 
 
 def orthogonal_(weight: torch.Tensor, *, gain: float = 1.0, generator: torch.Generator | None = None) -> torch.Tensor:
-    """Fill a matrix with a dense orthogonal one, uniform among all of them (Haar), times `gain`.
+    """Fill a matrix with a dense orthogonal one, uniformly distributed (Haar), times `gain`.
 
     Args:
-        generator: gives one seed; None: one from the operating system.
+        generator: the seed is drawn from it; None takes one from the operating system.
 
     Example:
         >>> weight = orthogonal_(torch.empty(2, 3), generator=torch.Generator().manual_seed(0))
@@ -59,28 +59,29 @@ def sparse_orthogonal_(
 ) -> torch.Tensor:
     """Fill a matrix with a sparse orthogonal one, a product of random Givens rotations, and return its mask.
 
-    Gain and alignment apart, the entries are those of `givens.sample` with the same generator (`givens.sample_blocks`
-    for blocks).
+    Except for `gain` and `align`, the entries are those of `givens.sample` with the same generator
+    (`givens.sample_blocks` for blocks).
 
     Args:
-        gain: multiplies the matrix.
-        threads: of the compiled kernel; the bits do not depend on it.
-        count: the number of active entries, instead of `density`.
-        stop: "exact" meets the count; "closest" and "first" are the paper's rules, which may miss it.
-        angle: one angle for all rotations, in radians; by default each draws its own.
+        density: fraction of the entries that are active.
+        count: number of active entries, instead of `density`.
+        gain: factor of the matrix.
+        generator: the seed is drawn from it; None takes one from the operating system.
+        stop: "exact" meets the count exactly; "closest" and "first" are the paper's rules, which may miss it.
+        angle: angle of all rotations, in radians; by default each rotation draws its own.
         start: "identity", or "permuted" for a random signed permutation.
-        align: a mask of the weight's shape, or scores, whose largest are the mask. Rows and columns are permuted so
-            that the active entries lie on it as far as that is possible.
-        core: the share of the active entries that are the orthogonal matrix, all of them by default, never fewer than
-            orthogonality needs. The others start at zero, on the mask of `align` where it has room, else anywhere.
-        floor: what to do when fewer than min(n, m) entries are asked for, so that no orthogonal matrix has so few.
-            "error" refuses; "partial" fills as many rows as there are entries with one unit entry each, in columns of
-            their own, and leaves the rest at zero; "minimal" fills an orthogonal matrix of min(n, m) entries.
-        structure: "entries", or "block:64" for whole blocks of 64 x 64 (a power of two from 16 on that divides both
-            sides). Densities and floors are then counted in blocks: an orthogonal matrix has at least min(n, m) / 64.
-            "2:4" has two of any aligned four entries along rows and along columns: its density is 0.5, four divides
-            both sides, and there are no rotations, no `align` and no `core`.
-        generator: gives one seed; None: one from the operating system.
+        align: a mask of the weight's shape, or scores whose largest form the mask. Rows and columns are permuted so
+            that the active entries lie on the mask as far as possible.
+        core: fraction of the active entries that belong to the orthogonal matrix: by default all, and never fewer than
+            orthogonality needs. The others start at zero, on the mask of `align` as long as it has room, else anywhere.
+        floor: what to do if the count is smaller than min(n, m), which an orthogonal matrix needs. "error" raises an
+            error; "partial" gives as many rows as there are entries one unit entry each, in different columns, and
+            leaves the rest at zero; "minimal" makes an orthogonal matrix with min(n, m) entries.
+        structure: "entries", or "block:64" for whole blocks of 64 x 64 (the size is a power of two from 16 on that
+            divides both sides). Densities and floors are then counted in blocks: an orthogonal matrix has at least
+            min(n, m) / 64. "2:4" has two of every aligned four entries along rows and along columns. Its density is
+            0.5, both sides must be multiples of four, and there are no rotations, no `align` and no `core`.
+        threads: number of threads of the compiled kernel; the bits do not depend on it.
 
     Example:
         >>> weight = torch.empty(4, 4)

@@ -43,28 +43,30 @@ def sparse_delta_orthogonal_(
 ) -> torch.Tensor:
     """Fill a convolution weight with a sparse orthogonal matrix per group at one tap, and return its mask.
 
-    The entries that the mask still lacks are chosen uniformly among all others, those at the tap included (with
-    `align`: first among those of that mask), and start at zero. Depthwise, each channel has one tap of 1 or -1 by a
-    fair coin.
+    The other active entries start at zero. They are drawn uniformly from all remaining positions, including those at
+    the tap (with `align`, first from those in its mask). In a depthwise convolution, each channel has 1 or -1 at one
+    tap, with equal probability.
 
     Args:
-        gain: multiplies the matrix.
-        transposed: the weight is that of a transposed convolution, stored as (in, out, ...).
-        groups: those of the convolution.
-        count: the number of active entries, instead of `density`.
-        center_density: density of the matrices, by default min(d k, sqrt(d)), d being the weight's density and k the
-            number of taps; clipped to what `density` and the floor allow. The paper's 1000-layer network has
-            ``center_density=density``; its other networks have the default.
-        tap: "center" is index (side - 1) // 2 of each side; "random" shifts each input channel to a tap of its own;
-            "mask" shifts it to the tap that it uses most in the mask of `align`, and is the default beside `align`.
-        stride: of the convolution; beside it, `padding` and `dilation` say which pixels a tap meets. The matrix is then
-            first x (second * stride * stride), on a window of taps such that the windows tile the picture. With
-            "center" the window begins at the tap of index `padding`, and the other taps shift columns by whole strides.
-            A kernel smaller than its stride never reads some pixels, and its matrix has no columns for them.
-        core: the share of the active entries that are the matrices, instead of `center_density`.
-        floor: as in `sparse_orthogonal_`, like `stop`, `angle`, `start`, `align` and `threads`; a group's is
-            min(out, in) / groups, with a stride min(first, second * stride * stride).
-        generator: gives one seed; None: one from the operating system.
+        density: fraction of the entries that are active.
+        count: number of active entries, instead of `density`.
+        groups: groups of the convolution.
+        center_density: density of the matrices; by default min(d k, sqrt(d)), where d is the density of the weight and
+            k the number of taps. It is clipped to what `density` and the floor allow. The paper's 1000-layer network
+            has ``center_density=density``, its other networks the default.
+        gain: factor of the matrices.
+        tap: "center" is index (side - 1) // 2 of each side; "random" draws a tap for each input channel; "mask" takes
+            the tap that each input channel uses most in the mask of `align`, and is the default with `align`.
+        transposed: whether the weight is that of a transposed convolution, stored as (in, out, ...).
+        stride: stride of the convolution; with `padding` and `dilation` it determines which pixels a tap reads. The
+            matrix is then first x (second * stride * stride), where first and second are the first two sides of a
+            group's weight. It lies on a window of taps, so that the windows tile the image. With "center" the window
+            begins at the tap with index `padding`; the other taps shift columns by whole strides. A kernel smaller than
+            its stride never reads some pixels, and its matrix has no columns for them.
+        generator: the seed is drawn from it; None takes one from the operating system.
+        core: fraction of the active entries that belong to the matrices, instead of `center_density`.
+        floor: as in `sparse_orthogonal_`, like `stop`, `angle`, `start`, `align` and `threads`. The floor of a group is
+            min(out, in) / groups; with a stride, min(first, second * stride * stride).
 
     Example:
         >>> weight = torch.empty(8, 8, 3, 3)
