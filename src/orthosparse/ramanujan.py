@@ -1,8 +1,8 @@
 """Regular bipartite graphs, and the exactly orthogonal matrices that SAO puts on them.
 
 Terms follow the paper's appendix on SAO. A matrix with sides short <= long has `degree` entries in every line along its
-long side (a row of a wide matrix, a column of a tall one) and short * degree / long in every line across. Lines either
-share their support or have disjoint ones, and those that share it hold vectors of one orthonormal basis.
+long side (a row of a wide matrix, a column of a tall one), and short * degree / long entries in every line across. The
+supports of two lines are either equal or disjoint, and lines with equal supports are vectors of an orthonormal basis.
 """
 
 import math
@@ -14,7 +14,7 @@ from orthosparse.randomness import derive, draw_seed, haar
 
 
 def degrees_of(shape: tuple[int, int]) -> list[int]:
-    """Return every degree that a matrix of this shape can have, in rising order; the density is degree / long side.
+    """Return all degrees that a matrix of this shape can have, in ascending order; the density is degree / long side.
 
     Example:
         >>> degrees_of((96, 128)), degrees_of((12, 12))
@@ -27,11 +27,11 @@ def degrees_of(shape: tuple[int, int]) -> list[int]:
 def regular_bipartite_mask(
     shape: tuple[int, int], degree: int, *, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """Return a random bool mask with `degree` ones in every line along the long side, and as many as fit across.
+    """Return a random regular mask: `degree` ones in every line along the long side, equally many in every line across.
 
     Args:
-        degree: one that `degrees_of` lists for the shape.
-        generator: gives one seed; None: one from the operating system.
+        degree: one of the degrees that `degrees_of` returns for the shape.
+        generator: the seed is drawn from it; None takes one from the operating system.
 
     Raises:
         ValueError: the shape does not allow the degree.
@@ -51,10 +51,11 @@ def regular_bipartite_mask(
 def sample(
     shape: tuple[int, int], degree: int, *, generator: torch.Generator | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a random orthogonal matrix (float64) on a regular mask, and that mask.
+    """Return a random orthogonal matrix (float64) on a regular mask, and the mask.
 
-    The mask is the one that `regular_bipartite_mask` gives for the same generator. With the largest degree, the long
-    side, the matrix is dense and uniform (Haar). `degree` and `generator` are those of `regular_bipartite_mask`.
+    The mask is what `regular_bipartite_mask` returns for the same generator. With the largest degree, the long side,
+    the matrix is dense and uniformly distributed (Haar). `degree` and `generator` are those of
+    `regular_bipartite_mask`.
 
     Raises:
         ValueError: the shape does not allow the degree.
@@ -100,12 +101,12 @@ def _check(shape: tuple[int, int], degree: int) -> None:
 
 
 def second_singular_value(mask: torch.Tensor) -> float:
-    """Return the second largest singular value of a `mask`, the measure of how well its graph expands.
+    """Return the second largest singular value of `mask`, which measures how well its graph expands.
 
-    The largest one of a regular mask is sqrt(c d) for the degrees c and d of its rows and columns; the graph is
-    connected exactly if the second is smaller, and Ramanujan if it is at most ``ramanujan_bound(c, d)``. Supports that
-    are equal or disjoint make a union of complete bipartite graphs, so a mask of SAO below full density is neither:
-    its second singular value equals its first. Costs a singular value decomposition.
+    If the rows and columns of a regular mask have degrees c and d, its largest singular value is sqrt(c d). The graph
+    is connected if and only if the second one is smaller, and Ramanujan if it is at most ``ramanujan_bound(c, d)``.
+    Supports that are equal or disjoint make a union of complete bipartite graphs, so a mask of SAO below full density
+    is neither: its two largest singular values are equal. Takes a singular value decomposition.
 
     Example:
         >>> second_singular_value(torch.ones(3, 4)), second_singular_value(torch.eye(3))

@@ -1,8 +1,8 @@
 """Algorithm 1: exactly orthogonal sparse matrices, as products of random Givens rotations.
 
-A matrix starts as [I 0] and its columns are rotated, two at a time, until its active entries are as many as asked; a
-tall one is the transpose of a wide one. So the smaller of its two Gram matrices is the identity. The active entries are
-known before any value is computed and are never read off the values, which may be tiny or zero.
+A matrix starts as [I 0], and pairs of its columns are rotated until it has as many active entries as asked for. A tall
+matrix is the transpose of a wide one. The smaller of its two Gram matrices is therefore the identity. The active
+entries are known before any value is computed. They are never read off the values, which may be tiny or zero.
 """
 
 from orthosparse.givens.blocks import sample_blocks

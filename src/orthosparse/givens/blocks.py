@@ -35,12 +35,12 @@ def sample_blocks(
 ) -> tuple[Tensor, Tensor]:
     """Return an orthogonal matrix with `count` active blocks of `block` x `block` entries, and the mask of blocks.
 
-    Needs a `shape` whose sides `block` divides, and as many blocks as the shorter side has. The mask is that of the
-    grid, ``[rows / block, cols / block]``. `stop`, `start`, `generator` and `dtype` are those of `sample`; the bits
-    depend neither on the number of threads nor on `dtype` before the cast.
+    `block` must divide both sides of `shape`, and `count` must be at least the number of blocks along the shorter side.
+    The mask has one entry per block, ``[rows / block, cols / block]``. `stop`, `start`, `generator` and `dtype` are
+    those of `sample`. The bits depend neither on the number of threads nor, before the cast, on `dtype`.
 
     Raises:
-        TypeError, ValueError: an argument is not what is said above.
+        TypeError, ValueError: an argument is invalid.
 
     Example:
         >>> weight, grid = sample_blocks((64, 96), 9, 16, generator=torch.Generator().manual_seed(0))

@@ -27,8 +27,8 @@ def rotate(
 ) -> tuple[Tensor, Tensor]:
     """Return the product of the start and exactly `rotations` rotations, and the mask of its non-zeros.
 
-    `shape`, `generator`, `dtype`, `threads`, `backend` and the other keywords, `law`, are those of `sample`,
-    but for `stop`.
+    `shape`, `generator`, `dtype`, `threads`, `backend` and the other keywords, `law`, are those of `sample`, except for
+    `stop`.
 
     Example:
         >>> values, mask = rotate((4, 4), 1)
@@ -44,9 +44,9 @@ def rotate(
 def counts_after(
     shape: tuple[int, int], rotations: int, *, generator: torch.Generator | None = None, **law: Unpack[Law]
 ) -> Tensor:
-    """Return how many non-zeros one draw has after 0, 1, ..., `rotations` rotations: int64 [rotations + 1].
+    """Return the number of non-zeros of one draw after 0, 1, ..., `rotations` rotations: int64 [rotations + 1].
 
-    `shape`, `generator` and the other keywords, `law`, are those of `sample`.
+    `shape`, `generator` and the other keywords, `law`, are those of `sample`, except for `stop`.
 
     Example:
         >>> counts_after((4, 4), 1).tolist()
@@ -62,8 +62,8 @@ def counts_after(
 def expected_density(size: int, rotations: int) -> Tensor:
     """Return the expected densities after 0, 1, ..., `rotations` random rotations: float64 [rotations + 1].
 
-    Each row starts with one non-zero and evolves by itself, so the law does not know how many rows there are: for a
-    rows x cols matrix, `size` is its longer side, the size of the rotations. Costs O(rotations * size).
+    Each row starts with one non-zero and evolves independently of the number of rows, so the density depends only on
+    `size`, the longer side of the matrix. Costs O(rotations * size).
 
     Example:
         >>> expected_density(2, 2).tolist()  # the only pair there is fills the matrix
@@ -74,9 +74,9 @@ def expected_density(size: int, rotations: int) -> Tensor:
 
 
 def expected_rotations(rows: int, cols: int, density: float) -> int:
-    """Return the first number of rotations whose expected count of non-zeros rounds to `density` or more.
+    """Return the smallest number of rotations after which a `rows` x `cols` matrix is expected to have `density`.
 
-    Densities of a `rows` x `cols` matrix below that of the start need none.
+    The expected number of non-zeros is rounded. A density that the start already has takes no rotations.
 
     Example:
         >>> expected_rotations(1024, 1024, 0.0625)

@@ -21,7 +21,7 @@ _KERNEL = "orthosparse.givens._kernel"
 
 
 class Law(TypedDict, total=False):
-    """Keywords of `sample` that say which matrix is drawn, rather than how."""
+    """The keywords of `sample` that determine the distribution of the matrix."""
 
     stop: StopName | str
     angle: float | None
@@ -45,26 +45,27 @@ def sample(
 ) -> tuple[Tensor, Tensor]:
     """Return an orthogonal matrix with `count` active entries, and their mask.
 
-    Needs count >= min(shape). Full density is reached by rotations too; the result is then close to, but not exactly,
-    uniformly distributed over the orthogonal matrices.
+    `count` must be at least min(shape). Full density is reached by rotations too; the result is then close to, but not
+    exactly, uniformly distributed over the orthogonal matrices.
 
     Args:
-        stop: "exact": pairs that would overshoot are passed over, and when nothing more fits, what is still missing
-            becomes zero-valued active entries at random places. "first": the first state with at least `count`
-            non-zeros. "closest": that one or the one before, whichever is closer. The last two have no exact count.
-        angle: of every rotation, in radians; None: each uniform on [0, 2 pi). With a fixed angle some active entries
-            may be zero (two eighths of a turn of the same columns make a quarter).
-        start: "identity", the paper's [I 0], or "permuted", a random signed permutation of it.
-        rows: (first, last), the rows to return; the shards of one seed make the whole matrix, bit for bit.
-        generator: gives one seed; None: one from the operating system.
-        dtype: of the values; all arithmetic is float64 and cast at the end.
-        threads: of the kernel; the bits do not depend on it.
-        backend: "kernel", compiled; "python"; "auto", the kernel where it was built. Both give the same mask, and
-            values equal to 1e-15.
-        out: a matrix that `can_hold` says can be written to; it is the one that is returned.
+        stop: "exact" skips pairs that would overshoot; when no pair fits any more, the missing entries become active
+            with value zero, at random positions. "first" is the first state with at least `count` non-zeros. "closest"
+            is that state or the one before, whichever is closer. The last two do not meet the count exactly.
+        angle: angle of every rotation, in radians; None draws each uniformly from [0, 2 pi). With a fixed angle some
+            active entries may be zero (two rotations of the same columns by pi / 4 make one by pi / 2).
+        start: "identity" is the paper's [I 0]; "permuted" is a random signed permutation of it.
+        rows: (first, last), the range of rows to return, without `last`. Shards of the same seed make up the whole
+            matrix, bit for bit.
+        generator: the seed is drawn from it; None takes one from the operating system.
+        dtype: dtype of the values. All arithmetic is in float64, and cast at the end.
+        threads: number of threads of the kernel; the bits do not depend on it.
+        backend: "kernel" is compiled, "python" is not; "auto" takes the kernel if it was built. Both give the same
+            mask, and values that agree to 1e-15.
+        out: a matrix to write the values to, which is also the one returned; `can_hold` says if it is suitable.
 
     Raises:
-        TypeError, ValueError: an argument is not what is said above.
+        TypeError, ValueError: an argument is invalid.
 
     Example:
         >>> weight, mask = sample((40, 60), 300, generator=torch.Generator().manual_seed(0))
@@ -90,7 +91,7 @@ def sample(
 
 
 def can_hold(matrix: Tensor) -> bool:
-    """Say whether `sample` can write its values into `matrix`: float32 or float64 on the CPU, by rows or by columns.
+    """Return whether `sample` can write into `matrix`: float32 or float64 on the CPU, contiguous by rows or by columns.
 
     Example:
         >>> can_hold(torch.empty(3, 4)), can_hold(torch.empty(3, 4).T), can_hold(torch.empty(3, 4)[:, ::2])
@@ -111,10 +112,11 @@ def sample_batch(
     backend: BackendName | str = "auto",
     **law: Unpack[Law],
 ) -> tuple[Tensor, Tensor]:
-    """Return `batch` matrices [batch, rows, cols] of one `count`, or of one each, and their masks.
+    """Return `batch` matrices [batch, rows, cols], and their masks.
 
-    `shape`, `generator`, `dtype`, `threads`, `backend` and the other keywords, `law`, are those of `sample`.
-    Member 0 is what `sample` returns, and no member depends on how many follow it.
+    `count` is one number for all matrices, or a sequence with one for each. `shape`, `generator`, `dtype`, `threads`,
+    `backend` and the other keywords, `law`, are those of `sample`. The first matrix is what `sample` returns, and no
+    matrix depends on how many follow it.
 
     Example:
         >>> values, masks = sample_batch(3, (8, 8), [8, 16, 64])
@@ -140,10 +142,10 @@ def sample_csr(
     backend: BackendName | str = "auto",
     **law: Unpack[Law],
 ) -> Tensor:
-    """Return the matrix of `sample` as a `torch.sparse_csr` tensor whose stored entries are the active ones.
+    """Return the matrix of `sample` as a `torch.sparse_csr` tensor that stores the active entries.
 
-    `shape`, `generator`, `dtype`, `threads`, `backend` and the other keywords, `law`, are those of `sample`.
-    Time and memory grow like `count`, not like the shape's product.
+    `shape`, `generator`, `dtype`, `threads`, `backend` and the other keywords, `law`, are those of `sample`. Time and
+    memory grow with `count`, not with the product of the shape.
 
     Example:
         >>> weight = sample_csr((100_000, 100_000), 120_000, generator=torch.Generator().manual_seed(0))
@@ -177,10 +179,11 @@ def partial(
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[Tensor, Tensor]:
-    """Return the best that fewer than min(shape) entries can do: `count` of the start's entries, the rest zero.
+    """Return a partial isometry with `count` entries, at most min(shape), and its mask.
 
-    It has `count` singular values 1 and no others: it keeps the norm of what it does not annihilate. `start`,
-    `generator` and `dtype` are those of `sample`.
+    The matrix keeps `count` of the entries of the start, and the rest is zero. It has `count` singular values of 1, and
+    all others are 0: it preserves the norm of whatever it does not annihilate. `start`, `generator` and `dtype` are
+    those of `sample`.
 
     Example:
         >>> values, mask = partial((6, 4), 3, start="permuted")
@@ -200,7 +203,7 @@ def partial(
 
 @cache
 def has_kernel() -> bool:
-    """Say whether the compiled kernel was built."""
+    """Return whether the compiled kernel was built."""
     return find_spec(_KERNEL) is not None
 
 
