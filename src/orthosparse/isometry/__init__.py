@@ -1,8 +1,12 @@
-"""Isometry: measure what orthogonal weights promise, on any model, and say where it cannot be had.
+"""Isometry: measure how well any model preserves signals, and see where it cannot.
 
-`singular_values` of the input-output Jacobian, `orthogonality_score` and `layer_singular_values` of every layer, the
-`critical_point` of an activation (or the `mean_field` of any point), the `effective_density` that live paths leave, and
-the `gradient_flow`. None of them changes the model, its modes, buffers and gradients, or a global random state.
+- `singular_values` returns those of the input-output Jacobian.
+- `orthogonality_score` and `layer_singular_values` measure each layer.
+- `critical_point` finds the gain and bias that suit an activation, and `mean_field` describes any other choice.
+- `effective_density` counts the weights on a path from input to output.
+- `gradient_flow` returns the norms of the gradients.
+
+None of them changes the model, its modes, buffers or gradients, or a global random state.
 """
 
 from orthosparse.isometry._spectrum import Spectrum

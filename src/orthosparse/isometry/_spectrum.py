@@ -15,20 +15,20 @@ _BINS, _WIDTH, _HEIGHT = 40, 320, 80
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Singular values of one matrix per sample, and what is known of those that are not listed.
+    """Singular values of one matrix per sample, and statistics of those that are not listed.
 
-    Reads like `values`: ``spectrum[0]``, ``spectrum.shape``, ``numpy.asarray(spectrum)``.
+    It can be used like `values`: ``spectrum[0]``, ``spectrum.shape``, ``numpy.asarray(spectrum)``.
 
     Attributes:
-        values: [batch, k], falling along each row. Exact: all min(inputs, outputs) of them unless k was given;
+        values: [batch, k], in descending order. Exact: all min(inputs, outputs) of them, unless k was given;
             matrix-free: the k largest.
-        mean: over all singular values of all samples. Matrix-free: an estimate, good to about `mean_error`.
-        std: their standard deviation (divisor n), like `mean`.
+        mean: mean of all singular values of all samples. Matrix-free: an estimate, with standard error `mean_error`.
+        std: their standard deviation (divisor n); matrix-free: an estimate.
         max: the largest of all.
         min: the smallest of all. Matrix-free: an upper bound of it.
-        error: estimated error of `values`, relative to the largest one; exact: what rounding explains.
-        mean_error: one standard error of `mean`; 0 where it is exact.
-        products: products with the Jacobian of the whole batch, or its transpose, that were spent.
+        error: estimated error of `values`, relative to the largest one; exact: that of rounding.
+        mean_error: standard error of `mean`; 0 if that is exact.
+        products: number of products with the Jacobian of the whole batch, or its transpose.
         exact: whether every singular value was computed.
     """
 
@@ -67,7 +67,7 @@ class Spectrum:
         )
 
     def cells(self) -> dict[str, str]:
-        """Return the columns of its line in a table."""
+        """Return its row in a table, by column."""
         figures = {name: f"{getattr(self, name):.4g}" for name in ("mean", "std", "max", "min")}
         return {"values": str(self.values.shape[1]), **figures}
 

@@ -34,18 +34,20 @@ _LEAST_Q = 1e-10  # a smaller variance is one that dies out
 
 @dataclass(frozen=True)
 class MeanField:
-    """A point (sigma_w, sigma_b) of an activation and what an infinitely wide network does there.
+    """A point (sigma_w, sigma_b) for an activation, and how an infinitely wide network behaves there.
 
     Attributes:
-        sigma_w: gain of the orthogonal weights (or std times sqrt(fan-in) of Gaussian ones).
+        sigma_w: gain of orthogonal weights (or std times sqrt(fan-in) of Gaussian ones).
         sigma_b: std of the biases.
-        q: variance of the pre-activations, kept from layer to layer.
+        q: variance of the pre-activations, which stays the same from layer to layer.
         chi: mean squared singular value of one layer's Jacobian; 1 at a critical point.
-        slope: derivative of the variance map at q. Below 1, q attracts; at 1 any variance is kept as it comes in.
-        spread: mu_2 / mu_1^2 - 1, what one layer adds to the relative variance of the squared singular values.
-        isometry: whether orthogonal weights can give dynamical isometry with this activation: whether `spread` goes to
-            0 somewhere on its critical line, so that any depth has a point where all singular values are near 1.
-        note: what to know before using the point; empty if nothing.
+        slope: derivative of the variance map at q. If it is below 1, variances near q approach it; if it is 1, any
+            variance is preserved.
+        spread: mu_2 / mu_1^2 - 1, where mu_k is the mean of the 2k-th power of the activation's derivative. One layer
+            adds this much to the relative variance of the squared singular values.
+        isometry: whether orthogonal weights can give dynamical isometry with this activation, that is, whether `spread`
+            goes to 0 somewhere on its critical line, so that at any depth all singular values can be near 1.
+        note: what to know before using the point; empty if there is nothing.
     """
 
     sigma_w: float
@@ -59,12 +61,15 @@ class MeanField:
 
     @property
     def depth_scale(self) -> float:
-        """Layers over which gradients change by a factor e, and inputs differ; infinite at criticality."""
+        """Number of layers over which gradients change by a factor e; infinite at a critical point.
+
+        Differences between inputs change at the same rate.
+        """
         return _layers(self.chi)
 
     @property
     def variance_scale(self) -> float:
-        """Layers over which a variance near q approaches it (or leaves it) by a factor e."""
+        """Number of layers over which the distance of a variance from q changes by a factor e."""
         return _layers(self.slope)
 
     def _repr_html_(self) -> str:
@@ -81,22 +86,24 @@ class MeanField:
 def critical_point(
     activation: str | Activation, *, q: float | None = None, depth: int | None = None, variance: float = 0.1
 ) -> MeanField:
-    """Return the point with chi = 1 at which the variance `q` is kept.
+    """Return the point with chi = 1 that preserves the variance `q`.
 
-    Densities do not enter: for exactly orthogonal weights the point is the same for dense and sparse ones (only the
-    predicted `variance` is that of weights that mix well). Where the activation has no dynamical isometry (ReLU) the
-    gain is the He-like one that keeps the mean squared singular value at 1, and `note` says so.
+    The density does not matter: exactly orthogonal weights have the same critical point at any density. (Only the
+    predicted `variance` assumes weights that mix well, as dense ones do.) If the activation has no dynamical isometry
+    (ReLU), the gain is the one that keeps the mean squared singular value at 1, like He's, and `note` says so.
 
     Args:
         activation: a name ("tanh", "relu", ...), a module, or any elementwise function of a tensor.
-        q: variance of the pre-activations. By default the one that suits `depth`; without a depth 0.0259, which gives
+        q: variance of the pre-activations. By default, the one that suits `depth`; without a depth, 0.0259, which gives
             the (1.0247, 0.00448) of the paper's 1000-layer tanh networks.
-        depth: choose the largest q up to 1 for which the variance of the squared singular values is at most `variance`
-            after this many layers. Ignored where q is given.
+        depth: number of layers. Takes the largest q up to 1 for which the variance of the squared singular values after
+            these layers is at most `variance`, or the q with the smallest variance if there is none. Ignored if q is
+            given.
 
     Raises:
-        TypeError: a number that is none.
-        ValueError: unknown or not elementwise activation, a q at which no sigma_b works, or a derivative that is zero.
+        TypeError: a number has the wrong type.
+        ValueError: the activation is unknown or not elementwise, its derivative is zero, or there is no critical point
+            at this q.
 
     Example:
         >>> point = critical_point("tanh", q=0.0259)
@@ -118,11 +125,13 @@ def critical_point(
 
 
 def mean_field(activation: str | Activation, sigma_w: float, sigma_b: float = 0.0, *, start: float = 1.0) -> MeanField:
-    """Return what happens at a given point, critical or not: where the variance settles that begins at `start`.
+    """Return how a network behaves at any point (sigma_w, sigma_b), critical or not.
+
+    The variance of the pre-activations begins at `start`; `q` is the value that it settles at.
 
     Args:
-        activation: as of `critical_point`.
-        sigma_w: standard deviation of the weights, times the root of the fan-in.
+        activation: as in `critical_point`.
+        sigma_w: gain of orthogonal weights, or standard deviation of the weights times sqrt(fan-in).
         sigma_b: standard deviation of the biases.
 
     Raises:

@@ -23,9 +23,9 @@ class LayerPaths:
     Attributes:
         density: fraction of its weights that are active.
         effective: fraction of its weights that are active and on a path from the input to the output.
-        live: which.
-        dead_inputs: how many of its inputs have no such weight (over all its matrices: groups, blocks).
-        dead_outputs: how many of its outputs have none.
+        live: mask of the weights on such a path.
+        dead_inputs: number of inputs without such a weight, summed over groups.
+        dead_outputs: number of outputs without such a weight.
     """
 
     density: float
@@ -75,23 +75,25 @@ def effective_density(
     masks: Masks | None = None,
     layers: Mapping[str, Layer] | None = None,
 ) -> EffectiveDensity:
-    """Return the fraction of weights on a live path from the input to the output, per layer and in all.
+    """Return the fraction of weights on a path from the input to the output, per layer and in total.
 
-    Paths follow the model's own graph: residual sums, concatenations, pooling, attention, recurrence, convolutions
-    with their strides and padding. A weight counts as a connection when its mask says that it is active, be its value
-    zero or not (an EOI convolution has such weights). Activations and normalizations hand each unit on to itself: that
-    a normalization divides all by one statistic is not counted as a path.
+    Paths follow the graph of the model: residual sums, concatenations, pooling, attention, recurrence, convolutions
+    with their strides and padding. A weight is a connection if its mask is True, even if its value is zero (an EOI
+    convolution has such weights). Activations and normalizations connect each unit only to itself: statistics that a
+    normalization shares between units do not count as paths.
 
     Args:
-        x: an input of the right shape and kind; its values do not matter, and one sample is enough.
-        output: which tensor, where the model does not return one: a callable, a key or attribute, or an index.
-        masks: which weights are active, by layer name. By default the attached masks, and everything in layers without
-            one; for baked masks pass ``{name: layer.weight() != 0 for name, layer in find_layers(model).items()}``.
-        layers: which layers count; by default all that `find_layers` finds.
+        x: an input of the right shape and dtype; its values do not matter, and one sample is enough.
+        output: which tensor to use if the model does not return a single one: a callable, a key or attribute, or an
+            index.
+        masks: which weights are active, by layer name. By default, the attached masks; layers without one are fully
+            active. After `bake`, pass ``{name: layer.weight() != 0 for name, layer in find_layers(model).items()}``.
+        layers: which layers count; by default, all that `find_layers` finds.
 
     Raises:
-        ValueError: an empty batch, unknown names in `masks`, an output that does not depend on the input, or a model
-            that computes layers again in the backward pass.
+        TypeError: `x` is not a tensor.
+        ValueError: the batch is empty, `masks` has unknown names, the output does not depend on the input, or the model
+            uses activation checkpointing.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))

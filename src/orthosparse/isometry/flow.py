@@ -22,17 +22,17 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """Norms of gradients on one batch, before and after one step of gradient descent on it.
+    """Norms of the gradients on one batch, before and after one step of gradient descent on it.
 
     Attributes:
-        norms: of the gradient of each layer's weights.
-        norm: of the gradient of all trainable parameters.
+        norms: norm of the gradient of the weights of each layer that is not frozen.
+        norm: norm of the gradient of all trainable parameters.
         norms_after: like `norms`, at the parameters minus `step_size` times the gradient.
-        norm_after: like `norm`, there.
-        curvature: g^T H g, whose share theta * H g of each weight GraSP scores. For a small step,
-            norm_after^2 = norm^2 - 2 * step_size * curvature + ...
-        loss: the loss before the step.
-        step_size: the length of the step in units of the gradient.
+        norm_after: like `norm`, at the same point.
+        curvature: g^T H g for the gradient g and the Hessian H; GraSP scores each weight theta by its part theta * H g.
+            For a small step, norm_after^2 = norm^2 - 2 * step_size * curvature + ...
+        loss: loss before the step.
+        step_size: learning rate of the step.
     """
 
     norms: dict[str, float]
@@ -62,15 +62,15 @@ def gradient_flow(
 ) -> GradientFlow:
     """Return the norms of the gradients of each layer on one batch, before and after one step of gradient descent.
 
-    The model is taken as it stands (mode, masks) and left as it was: parameters, `.grad`, buffers and random states.
-    Dropout draws the same mask before and after.
+    The model is used as it is (mode, masks), and not changed: parameters, `.grad`, buffers and random states. Dropout
+    draws the same mask before and after.
 
     Args:
-        loss: of (output, y); None: cross-entropy.
-        layers: those whose norms are listed; by default all that `find_layers` finds.
+        loss: ``(output, y) -> scalar``; None means cross-entropy.
         batch: (x, y), where x is a tensor or a mapping of keyword arguments.
-        step_size: of the step, in units of the gradient.
-        generator: draws what the model draws itself, as dropout does.
+        layers: the layers whose norms are listed; by default, all that `find_layers` finds.
+        step_size: learning rate of the step.
+        generator: draws the random numbers of the model itself, for example of dropout.
 
     Example:
         >>> model = nn.Linear(1, 1, bias=False)

@@ -44,37 +44,39 @@ def singular_values(
     generator: torch.Generator | None = None,
     progress: Progress = False,
 ) -> Spectrum:
-    """Return the singular values of d model(x)_i / d x_i of every sample i, as a Spectrum: ``.values`` is [batch, k].
+    """Return the singular values of the input-output Jacobian d model(x)_i / d x_i of every sample i.
 
-    The model is taken as it stands: mode, masks, dtype, device. Where samples influence each other (batch normalization
-    in train mode) the other samples stay put, and sample i moves the statistics as it moves itself. The model's
-    buffers, gradients and mode and the random states are left as they were; dropout in train mode draws one mask, by
-    `generator`.
+    The result is a Spectrum; its ``.values`` are [batch, k]. The model is used as it is: mode, masks, dtype, device.
+    Its buffers, gradients and mode, and the random states, are not changed; dropout in train mode draws one mask from
+    `generator`. If samples influence each other (batch normalization in train mode), the Jacobian of sample i includes
+    its effect on the batch statistics, while the other samples are fixed.
 
     ``exact`` builds the Jacobians from products with the unit vectors of the smaller side. ``matrix_free`` finds the
-    `k` largest values by block Golub-Kahan-Lanczos and estimates mean, std and their error by stochastic quadrature (a
-    side of up to 512 it goes through whole, which leaves no sampling error);
-    values that lie closer together than its resolution may be listed fewer times than they occur. ``auto`` is exact
-    when the smaller side is at most 512, takes at most 4096 products, and the Jacobians fit in 1 GiB.
+    `k` largest values by block Golub-Kahan-Lanczos, and estimates the mean, std and their error by stochastic
+    quadrature. Values that lie closer together than its resolution may be listed fewer times than they occur. If the
+    smaller side is at most 512 and `steps` allows it, it spans the whole side, and there is no sampling error. ``auto``
+    is exact if the smaller side is at most 512, this takes at most 4096 products, and the Jacobians fit in 1 GiB.
 
     Args:
         x: a batch of floating-point inputs, samples first.
-        output: which tensor, where the model does not return one: a callable, a key or attribute, or an index.
-        through: stop at the output of this module (``"layer3"``): the spectrum of the layers up to it.
-        k: how many values of each sample to list: by default all (exact) or the largest (matrix_free).
+        output: which tensor to use if the model does not return a single one: a callable, a key or attribute, or an
+            index.
+        through: name of a module (``"layer3"``) to stop at: the spectrum is that of the layers up to its output.
+        k: number of values to list for each sample; by default all (exact) or only the largest (matrix_free).
         method: ``auto``, ``exact`` or ``matrix_free``, see above.
-        chunk: how many products go through the graph at once; 1 needs no batched kernels and the least memory.
-        probes: matrix_free: vectors in a block; by default enough for a standard error of the mean near 0.5 % of
-            the spectrum's std, and 8 at least.
-        steps: matrix_free: blocks at most. Values not known to `tolerance` by then say so in `error`.
-        tolerance: matrix_free: estimated relative error of the listed values to stop at.
-        generator: draws the first block of matrix_free, and what the model draws itself.
+        chunk: number of products that go through the graph at once; 1 needs no batched kernels and the least memory.
+        probes: for matrix_free, number of vectors in a block; by default enough for a standard error of the mean near
+            0.5 % of the spectrum's std, and at least 8.
+        steps: for matrix_free, largest number of blocks. If values are not known to `tolerance` by then, `error` says
+            so.
+        tolerance: for matrix_free, estimated relative error of the listed values at which to stop.
+        generator: draws the first block of matrix_free, and the random numbers of the model itself.
         progress: as in `orthosparse.sparsify`; counts chunks of products (exact) or blocks (matrix_free).
 
     Raises:
         TypeError: `x` or the output is not a floating-point tensor.
-        ValueError: an empty batch, an output that does not have the samples first, a model that changes its input in
-            place, or a Jacobian that is not finite.
+        ValueError: the batch is empty, the output does not have the samples first, the model changes its input in
+            place, or the Jacobian is not finite.
 
     Example:
         >>> g = torch.Generator().manual_seed(0)

@@ -24,10 +24,11 @@ class LayerScore:
     """The orthogonality of one layer.
 
     Attributes:
-        score: ||A^T A - I||_F on the smaller side of A = weight / gain, float64; several matrices (groups, fused
-            blocks, gates) add up as blocks of one do.
-        spatial: sides of the signal a convolution was measured on; None: of any that is large enough, or a matrix.
-        note: what the score leaves out; empty where the layer applies exactly the map that was measured.
+        score: ||A^T A - I||_F on the smaller side of A = weight / gain, in float64. Several matrices (groups, fused
+            blocks, gates) count as the blocks of one.
+        spatial: size of the signal that a convolution was measured on; None for a matrix, or if the score holds for any
+            signal that is large enough.
+        note: what the score leaves out; empty if the layer applies exactly the map that was measured.
     """
 
     score: float
@@ -38,7 +39,7 @@ class LayerScore:
         return self.score
 
     def cells(self) -> dict[str, str]:
-        """Return the columns of its line in a table."""
+        """Return its row in a table, by column."""
         sides = "" if self.spatial is None else "x".join(map(str, self.spatial))
         return {"orthogonality": f"{self.score:.2e}", "signal": sides, "note": self.note}
 
@@ -75,18 +76,19 @@ def orthogonality_score(
 ) -> float | dict[str, LayerScore]:
     """Return ||A^T A - I||_F on the smaller side: of one weight, or of every layer of a model by name.
 
-    A convolution is measured as the map it applies with circular padding, one Fourier coefficient after the other. That
-    is exact for such layers; for others the score's `note` says what differs. A kernel that is a matrix at its centre,
-    or in the window of its stride, has the score of that matrix whatever the padding.
+    A convolution is measured as the linear map that it applies with circular padding, frequency by frequency. This is
+    exact for layers with circular padding; for others, the `note` of the score says what differs. If the kernel is a
+    matrix at its centre, or in the window of its stride, the score is that of the matrix for any padding.
 
     Args:
         weight_or_model: a matrix, the kernel of a convolution, or a model.
-        x: a model's input; convolutions are then measured at the size of the signal they see, the last one where they
-            run several times. Without it the score is the one of all signals with sides of at least 2 k - 1, k the
-            kernel's.
-        layers: which layers of the model; by default all that `find_layers` finds.
-        gain: the weights are meant to be orthogonal times this.
-        options: for one weight, what `orthogonality.orthogonality_score` takes: groups, transposed, spatial, stride.
+        x: an input of the model. Convolutions are then measured at the size of the signal that they get, the last one
+            if they run several times. Without it, the score holds for all signals with sides of at least 2 k - 1, where
+            k is the side of the kernel.
+        layers: which layers of the model; by default, all that `find_layers` finds.
+        gain: factor of the orthogonal weights, which the weights are divided by.
+        options: for a single weight: `groups`, `transposed`, `spatial` (the size of the signal), `stride`, and the
+            `dtype` to compute in.
 
     Example:
         >>> orthogonality_score(torch.eye(2, 3))
@@ -110,11 +112,11 @@ def layer_singular_values(
 ) -> dict[str, Spectrum]:
     """Return the singular values of the map that each layer's weight applies, by name; ``.values`` is [1, all of them].
 
-    Convolutions of `model` as in `orthogonality_score`: circular padding, at the size of the signal that `x` gives
-    them, or on sides of 2 k - 1.
+    The convolutions of `model` are measured as in `orthogonality_score`: with circular padding, at the size of the
+    signal that they get from `x`, or on sides of 2 k - 1 without it.
 
     Args:
-        layers: which layers; by default all that `find_layers` finds.
+        layers: which layers; by default, all that `find_layers` finds.
 
     Example:
         >>> layer_singular_values(nn.Sequential(nn.Conv2d(2, 2, 3)), torch.ones(1, 2, 4, 4))["0"].values.shape
