@@ -450,7 +450,7 @@ def test_a_rewirer_that_will_never_move_says_so(every, steps, never, caplog):
     model = make()
     orthosparse.Rewirer(model, sgd(model), every=every, steps=steps)
     warned = [record.getMessage() for record in caplog.records]
-    first = f"its first update would be step {every}, and masks rest from step {0.75 * steps:g} on"
+    first = f"its first update would be step {every}, but the masks stop moving at step {0.75 * steps:g}"
     assert [first in message for message in warned] == [True] * never
 
 
@@ -471,7 +471,7 @@ def test_layers_that_were_exchanged_are_not_moved_by_what_they_were(grow, exchan
         before = {name: value.clone() for name, value in model.state_dict().items()}
         if not rewirer.due:
             rewirer.step()
-    with pytest.raises(RuntimeError, match="'0' was exchanged since"):
+    with pytest.raises(RuntimeError, match="'0' has been replaced"):
         rewirer.step()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     if exchange is orthosparse.bake:

@@ -34,43 +34,45 @@ _MOMENTUM = 0.9  # of that running mean
 class Rewirer:
     """Moves a fraction of the active weights every few steps; each layer keeps exactly its count.
 
-    Call ``step()`` after every ``optimizer.step()``. At an update the active weights of smallest magnitude are dropped
-    and as many inactive ones grown; new weights start at zero, and the optimizer holds of every weight that moved what
-    it would of a new one. A mask of whole blocks (``structure="block:64"`` of `sparsify`) moves by blocks: those of
-    smallest norm are dropped, those whose dense gradient has the largest norm grown. So do layers that hold only their
-    active weights (`orthosparse.compact`).
+    Call ``step()`` after every ``optimizer.step()``. An update drops the active weights with the smallest magnitudes
+    and grows as many inactive ones. New weights start at zero, and the optimizer state of every weight that moved is
+    reset to that of a new weight. Masks of whole blocks (``structure="block:64"`` in `sparsify`) move by blocks: those
+    with the smallest norms are dropped, and those whose dense gradients have the largest norms are grown. Layers that
+    hold only their active weights (`orthosparse.compact`) move in the same way.
 
-    Dense gradients are computed on update steps alone; a model under torch.compile has a second graph for those. An
-    update whose dense gradients are not all finite (a step that a GradScaler skips) moves nothing and waits for the
-    next step. All ranks of a distributed run make the same moves. Layers that are frozen, or that the optimizer does
-    not hold, are left alone, and so are, at one update, those that the step did not use (a head of another task).
+    Dense gradients are computed on update steps only; a model under torch.compile gets a second graph for these. If
+    they are not all finite (for example in a step that a GradScaler skips), nothing moves, and the update waits for the
+    next step. All ranks of a distributed run make the same moves. Layers that are frozen, or not held by the optimizer,
+    do not move; neither do, in one update, layers that the step did not use (such as the head of another task).
 
     Args:
         model: a sparsified model.
-        optimizer: the one that trains it; it is read and reset, never wrapped. Not LBFGS: its memory mixes the weights.
-        grow: which inactive weights become active: ``gradient``, those of largest dense gradient (RigL); ``random``,
-            any (SET); ``momentum``, those of largest running mean of the dense gradients: every update adds one to 0.9
-            times what was there, which is less noisy than one batch and costs a dense tensor for each layer.
-        every: steps between updates. Where not even the first comes before masks rest, a warning is logged.
-        fraction: of the active weights that an update moves, annealed along half a cosine: all of it would move at
-            step 0, half of it half-way to the rest, and next to none just before.
-        steps: length of the training.
-        generator: what is drawn (``random``) comes from one seed, which is drawn from it.
-        seed: the seed itself, in place of a generator.
-        group: the ranks that hold this model, as for `sparsify`.
-        until: fraction of the training from which on masks rest (RigL: 0.75): that step itself is no update.
+        optimizer: the optimizer that trains it; its state is reset where weights move, and it is not wrapped. LBFGS is
+            not supported, because its history mixes the weights.
+        grow: which inactive weights become active: ``gradient``, those with the largest dense gradients (RigL);
+            ``random``, any (SET); ``momentum``, those with the largest running mean of the dense gradients. Each update
+            adds its gradient to 0.9 times the previous value of this mean, which is less noisy than a single batch and
+            takes one dense tensor per layer.
+        every: number of steps between updates. A warning is logged if there is no update before the masks stop moving.
+        fraction: fraction of the active weights that an update moves. It falls along half a cosine: from the whole
+            fraction at step 0, over half of it halfway, to 0 when the masks stop moving.
+        steps: length of the training in steps.
+        until: fraction of the training after which the masks stop moving (RigL: 0.75); there is no update on that step.
+        generator: the seed of the random numbers (for ``random``) is drawn from it.
+        seed: the seed itself, instead of `generator`.
+        group: the process group that holds this model, as in `sparsify`.
 
     Attributes:
-        taken: steps so far.
-        updates: how many of them moved weights.
-        moved: how many weights moved at the last update, by layer.
-        moved_in_all: how many weights moved so far, by layer.
+        taken: number of steps so far.
+        updates: number of updates so far.
+        moved: number of weights that moved at the last update, by layer.
+        moved_in_all: number of weights that have moved so far, by layer.
         due: whether the next step is an update.
 
     Raises:
-        TypeError: an optimizer that is none, or a fraction that is no number.
-        ValueError: a bad argument, a model without masks or with masks of the structure 2:4, or an optimizer that holds
-            none of its masked parameters.
+        TypeError: `optimizer` is not an optimizer, or `fraction` is not a number.
+        ValueError: an argument is invalid, the model has no masks or has masks of the structure 2:4, or the optimizer
+            holds none of its masked parameters.
 
     Example:
         >>> import orthosparse
@@ -129,8 +131,8 @@ class Rewirer:
         self._listen_when_due()
         if every >= self.end:
             _log.warning(
-                "orthosparse: this Rewirer will never move a weight: its first update would be step %d, and masks rest "
-                "from step %g on (until=%g of steps=%d)",
+                "orthosparse: this Rewirer will never move a weight: its first update would be step %d, but the "
+                "masks stop moving at step %g (until=%g of steps=%d)",
                 every,
                 self.end,
                 until,
@@ -144,16 +146,19 @@ class Rewirer:
 
     @property
     def due(self) -> bool:
-        """Whether the next ``step()`` rewires; a CUDA graph captured on another step lacks the gradients for that."""
+        """Whether the next ``step()`` is an update.
+
+        A CUDA graph that was captured on another step does not compute the gradients for an update.
+        """
         upcoming = self.taken + 1
         return (self.postponed or upcoming % self.every == 0) and upcoming < self.end
 
     def step(self) -> None:
-        """Count one optimizer step, and rewire if it is time.
+        """Count one optimizer step, and move weights if an update is due.
 
         Raises:
-            RuntimeError: it is time, and no backward pass went through any layer since the last step, or layers have
-                been exchanged (by `compact`, `expand`, `bake`) since this Rewirer was made.
+            RuntimeError: an update is due, but no backward pass went through any layer since the last step, or layers
+                have been replaced (by `compact`, `expand` or `bake`) since this Rewirer was built.
         """
         if self.due:
             self._check_layers()
@@ -165,16 +170,16 @@ class Rewirer:
         self._listen_when_due()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs, in plain values and tensors."""
+        """Return what a resumed run needs, as plain values and tensors."""
         counts = {"taken": self.taken, "updates": self.updates, "postponed": self.postponed}
         moved = {"moved_in_all": dict(self.moved_in_all)}
         return {**counts, **moved, "seed": self.seed, "momentum": dict(self.momentum)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state (the masks themselves are in the model's state dict).
+        """Continue from a saved state; the masks themselves are in the state dict of the model.
 
         Raises:
-            TypeError, ValueError: `state` is not one of a Rewirer of such a model; nothing is changed.
+            TypeError, ValueError: `state` is not that of a Rewirer of such a model; nothing is changed.
         """
         saved = read_state(state, {name: units.like.shape for name, units in self.units.items()})
         self._gradients.stop()
@@ -187,8 +192,8 @@ class Rewirer:
         for name, units in self.units.items():
             if name not in now or now[name].host is not units.host:
                 raise RuntimeError(
-                    f"step: expected the layers that this Rewirer was made for; {name!r} was exchanged since (by "
-                    "compact, expand or bake): make another one, and hand it this one's state_dict"
+                    f"step: expected the layers that this Rewirer was made for; {name!r} has been replaced (by "
+                    "compact, expand or bake): build a new Rewirer, and load the state_dict of this one"
                 )
 
     def _moving(self) -> list[str]:
