@@ -36,29 +36,30 @@ def deploy(
 ) -> tuple[nn.Module, DeployTable]:
     """Return a network for inference that computes what `model` does in eval mode, as fast as this machine can.
 
-    Batch norms are folded into the layers beside them and dead units are removed, where that is exact. Then each layer
-    is timed in every form that it can have (dense in both memory formats, single entries, blocks, 2:4) on the input
-    that it meets, and gets the fastest. Last, the whole is timed, compiled and not; where a dense form of the whole
-    network is faster, that is returned.
+    Batch norms are folded into the neighbouring layers, and dead units are removed, where that is exact. Then each
+    layer is timed in every form that it can have (dense in both memory formats, single entries, blocks, 2:4), on the
+    input that it gets. It keeps its dense form unless another one takes at most 0.9 times as long. Finally the whole
+    network is timed, compiled and not. If a dense form of the whole network is faster, that is returned.
 
     Args:
-        model: masked, compact or dense with zeros in its weights; it is unchanged.
-        example: what the model will be called with: a tensor, a tuple of arguments, or a dict of keyword arguments.
-            Shapes matter: what is fastest for one sample may not be for sixty-four.
-        device: where it will run; by default where its parameters are.
-        threads: how many threads of the CPU it will run on; by default as many as torch uses now.
-        tolerance: how far outputs may be from those of `model`, as a fraction of the largest one; by default 1e-10 in
-            float64, 1e-4 in float32, 1e-2 in float16 and 5e-2 in bfloat16. What differs more is refused.
+        model: a masked, compact or dense model with zeros in its weights; it is not changed.
+        example: what the model will be called with: a tensor, a tuple of arguments, or a dict of keyword arguments. Its
+            shapes matter: the fastest form for one sample may not be the fastest for sixty-four.
+        device: the device that the network will run on; by default, that of its parameters.
+        threads: number of CPU threads that it will run on; by default, the number that torch uses now.
+        tolerance: how much outputs may differ from those of `model`, as a fraction of the largest output; by default
+            1e-10 in float64, 1e-4 in float32, 1e-2 in float16 and 5e-2 in bfloat16. Forms that differ more are
+            rejected.
         compile: whether to try ``torch.compile`` too, which takes a minute or more for a large network.
         progress: as in `orthosparse.sparsify`; counts layers, and forms of the whole network.
 
     Returns:
-        the network, and a table of its layers: form, times, ratio to the dense form, and why not where not.
+        The network, and a table of its layers: form, times, ratio to the dense form, and why a form was not used.
 
     Raises:
-        TypeError: not a module, or an `example` of another kind.
-        ValueError: an `example` that the model cannot take, or another argument out of range; weights that are sharded
-            or on the meta device.
+        TypeError: `model` is not a module, or `example` has the wrong type.
+        ValueError: the model cannot take `example`, another argument is out of range, or weights are sharded or on the
+            meta device.
 
     Example:
         >>> import orthosparse

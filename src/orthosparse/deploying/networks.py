@@ -72,7 +72,7 @@ class Networks:
         """Take up the network without batch norms and dead units."""
         graph, reason = traced(deepcopy(self.by_name["eager"]), self.arguments, self.tolerance)
         if graph is None:
-            self.notes.append(f"batch norms and dead units are left: {reason}")
+            self.notes.append(f"batch norms and dead units were kept: {reason}")
             return
         fold_norms(graph)
         record_shapes(graph, self.arguments)

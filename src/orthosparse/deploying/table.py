@@ -9,16 +9,16 @@ from orthosparse.tables import html_table, text_table
 
 @dataclass(frozen=True)
 class DeployedLayer:
-    """What became of one layer.
+    """One layer in a `DeployTable`.
 
     Attributes:
-        layer: its name.
-        shape: of the weight that is left once dead units are removed.
-        density: the fraction of these weights that are not zero.
+        layer: name of the layer.
+        shape: shape of its weight after dead units are removed.
+        density: fraction of these weights that are not zero.
         form: ``dense``, ``dense channels-last``, ``entries``, ``block:64`` (or another size) or ``2:4``.
-        times: seconds a call, by form, on the inputs that the layer meets in the example.
-        ratio: time of the faster dense form over that of the chosen one.
-        note: why it is dense, or why a form was refused.
+        times: seconds per call, by form, on the input that the layer gets from the example.
+        ratio: time of the faster dense form divided by that of the chosen form.
+        note: why the layer is dense, or why a form was rejected.
     """
 
     layer: str
@@ -34,7 +34,7 @@ class DeployedLayer:
         return _milliseconds(self.times)
 
     def cells(self) -> tuple[str, ...]:
-        """Return what a table shows of the layer, below the `headings` of a DeployTable."""
+        """Return its row in a table, below the `headings` of a DeployTable."""
         dense = [form for form in self.times if form.startswith("dense")]
         times = self.times_text()
         return (
@@ -51,20 +51,20 @@ class DeployedLayer:
 
 @dataclass(frozen=True)
 class DeployTable:
-    """What one call of deploy did; ``print`` it, show it in a notebook, or take ``to_dict()``.
+    """The result of `deploy`; ``print`` it, show it in a notebook, or call ``to_dict()``.
 
     Attributes:
-        headings: those of the cells of a row.
-        rows: one for each layer.
-        latency: seconds a call of the whole network: ``eager``, ``channels-last`` and ``compiled`` are the network as
-            it was given, with its zeros; ``shrunk dense`` is without its batch norms and dead units; ``deployed`` has
-            each layer in its own form.
+        headings: headings of the columns.
+        rows: one row for each layer.
+        latency: seconds per call of the whole network: ``eager``, ``channels-last`` and ``compiled`` are the given
+            network with its zeros; ``shrunk dense`` has no batch norms and no dead units; ``deployed`` and
+            ``deployed compiled`` have each layer in its own form.
         chosen: the entry of `latency` that was returned.
-        removed: how many output units each layer lost.
-        live: weights of the layers that are not zero, in the network that was returned.
-        weights: weights of the layers of the network that was given, zeros included.
-        bytes: ``given`` and ``deployed``: bytes of all parameters and buffers.
-        error: the largest difference between the outputs on the example, over the largest output.
+        removed: number of output units that each layer lost.
+        live: number of nonzero weights in the layers of the returned network.
+        weights: number of weights in the layers of the given network, including zeros.
+        bytes: size of all parameters and buffers, ``given`` and ``deployed``.
+        error: largest difference between the outputs on the example, divided by the largest output.
         notes: what was not done, and why.
     """
 
@@ -88,7 +88,7 @@ class DeployTable:
 
     @property
     def ratio(self) -> float:
-        """Time of the fastest form of the given network over that of the returned one."""
+        """Time of the fastest form of the given network divided by that of the returned one."""
         return self.latency[self.given] / self.latency[self.chosen]
 
     def latency_text(self) -> dict[str, str]:
