@@ -27,13 +27,15 @@ _ERRORS = (SafetensorError, ValueError, KeyError, TypeError, AttributeError, Ove
 def save_compact(model: nn.Module, path: str | PathLike[str]) -> None:
     """Write the parameters and buffers of a sparse model to a safetensors file of the size of its active weights.
 
-    Of each tensor that has a mask, or that is zero in most places, the file holds the active entries and a code of
-    their places, a few bits for each; of tied tensors one; of others all. Masked layers and modules that hold only
-    active weights give the same file. The file at `path` is there as a whole or not at all, whatever stops the call.
+    For each tensor that has a mask, or that is mostly zero, the file holds the active entries and a code for their
+    positions, a few bits each. Tied tensors are stored once; all other tensors are stored as they are. Masked layers
+    and modules that hold only active weights give the same file. The file at `path` is written as a whole or not at
+    all, even if the call is interrupted.
 
     Raises:
-        TypeError: an argument of a wrong type, or something in the model's state dict that is no dense tensor.
-        ValueError: tensors without memory, or sharded ones.
+        TypeError: an argument has the wrong type, or the state dict of the model holds something other than dense
+            tensors.
+        ValueError: a tensor is on the meta device or sharded.
         OSError: the file cannot be written.
 
     Example:
@@ -53,17 +55,17 @@ def save_compact(model: nn.Module, path: str | PathLike[str]) -> None:
 def load_compact(path: str | PathLike[str], model: nn.Module, *, assign: bool = False) -> None:
     """Load a file that `save_compact` wrote into a model of the same architecture, as `load_sparse` does.
 
-    Layers that have no mask get one; masked layers, and modules that hold as many active weights, take the new ones.
-    The file holds no code, and nothing in it is executed.
+    Layers without a mask get one. Masked layers take the new masks and weights, and modules that hold only active
+    weights take the new ones if their number is the same. The file contains no code, and nothing in it is executed. If
+    the call raises, the model is unchanged.
 
     Args:
-        path: of the file.
-        assign: as for ``load_state_dict``; needed by a model on the meta device.
+        path: path of the file.
+        assign: as in ``load_state_dict``; needed for a model on the meta device.
 
     Raises:
-        TypeError: an argument of a wrong type.
-        ValueError: a file that is damaged or not one of `save_compact`, or that does not fit the model, which is
-            unchanged.
+        TypeError: an argument has the wrong type.
+        ValueError: the file is damaged, was not written by `save_compact`, or does not fit the model.
         OSError: the file cannot be read.
     """
     path, model = check_path(path), unwrapped(check_model(model))
