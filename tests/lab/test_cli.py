@@ -196,7 +196,7 @@ def test_an_interrupt_names_the_command_that_goes_on(monkeypatch, tmp_path, caps
     body += "    raise KeyboardInterrupt\n"
     _with_command(monkeypatch, tmp_path, "slow", body)
     assert cli.main(given) == cli.INTERRUPTED
-    assert capsys.readouterr().err.splitlines()[-1] == f"interrupted; go on with: {line}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"interrupted; continue with: {line}"
 
 
 def _completed(line):

@@ -43,12 +43,12 @@ Examples:
 \b
 Exit codes:
   {DONE:3}  done
-  {FAILED:3}  it went wrong, or a part of it did; the rest is kept
-  {MISUSED:3}  it was asked wrongly: an option, a name, a file or data that is not there
-  {INTERRUPTED:3}  interrupted; the last line says how to go on
+  {FAILED:3}  all or part of it failed; finished parts are kept
+  {MISUSED:3}  wrong usage: an invalid option or name, or a file or data set that is missing
+  {INTERRUPTED:3}  interrupted; the last line says how to continue
 
-An error is one line on stderr. With --json, where a command has it, stdout holds JSON and nothing else. There are no
-colours and no bars where the output is no terminal; NO_COLOR takes the colours away everywhere.
+An error is one line on stderr. With --json, if a command has it, stdout holds only JSON. Colours and progress bars are
+shown only on a terminal; set NO_COLOR to turn colours off.
 """
 _Misuse: Any = typer.BadParameter.__base__  # typer's own error for what was asked wrongly; it has no public name
 
@@ -102,7 +102,7 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _program(
     debug: Annotated[
-        bool, typer.Option("--debug", help="On an error, show where it came from; also after a command.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; may also follow the command.")
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
@@ -146,7 +146,7 @@ def _report(error: BaseException, given: Sequence[str], debug: bool) -> int:
     if isinstance(error, OSError) and error.filename is not None:  # a full disk, a folder one may not write to
         typer.echo(f"error: {error.filename}: {error.strerror}", err=True)
         return FAILED
-    where = "" if debug else " (run again with --debug to see where it came from)"
+    where = "" if debug else " (run again with --debug to see the traceback)"
     typer.echo(f"error: {type(error).__name__}: {message}{where}", err=True)
     return FAILED
 
@@ -166,7 +166,7 @@ def _way_on(given: Sequence[str]) -> str:
     more = getattr(sys.modules.get(f"{commands.__name__}.{name}"), "RESUMES_WITH", None)
     if more is None:
         return ""
-    return f"; go on with: {shlex.join(['orthosparse', *given, *(word for word in more if word not in given)])}"
+    return f"; continue with: {shlex.join(['orthosparse', *given, *(word for word in more if word not in given)])}"
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ def test_training_is_timed_and_told(timed, tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out.startswith("CIFAR-10, batch 128, tf32, toy\n")
     reported = captured.err.splitlines()
-    assert reported[0].startswith("made-up pictures are trained on, which take as long (cifar10: expected data/cifar")
+    assert reported[0].startswith("training on random images, which takes as long (cifar10: expected data/cifar")
     assert reported[1:] == ["resnet32 7"]
     assert [json.loads(line) for line in file.read_text().splitlines()] == timed
     assert main([*given, "--json"]) == 0

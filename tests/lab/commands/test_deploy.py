@@ -47,7 +47,7 @@ def test_a_run_of_train_is_deployed_with_tables_files_and_a_page(tmp_path, capsy
     assert main(["deploy", str(run), "--example", "2x1x8x8", *FAST, "--out", str(out)]) == 0
     printed = capsys.readouterr()
     assert all(f"fc{index}" in printed.out for index in range(1, 8))
-    assert "times as fast as the best dense form" in printed.out
+    assert "times as fast as the fastest form of the given network" in printed.out
     assert printed.err == ""
     assert {path.name for path in out.iterdir()} == {"deployed.pt2", "model.safetensors", "deployed.html"}
     assert "Deployment of mlp" in (out / "deployed.html").read_text()

@@ -22,7 +22,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 def interrupted(arguments, ready, cwd, program=("-m", "orthosparse.lab.cli"), number=signal.SIGINT):
-    """Start the program, press Ctrl-C (or send another signal) once it is `ready`; return the words to go on with."""
+    """Start the program, press Ctrl-C (or send another signal) once it is `ready`; return how to continue."""
     with subprocess.Popen(
         [sys.executable, *program, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -37,7 +37,7 @@ def interrupted(arguments, ready, cwd, program=("-m", "orthosparse.lab.cli"), nu
     assert out == ""
     assert "Traceback" not in err
     said, _, command = err.splitlines()[-1].partition(": ")
-    assert said == "interrupted; go on with"
+    assert said == "interrupted; continue with"
     words = shlex.split(command)
     assert words[0] == "orthosparse"
     return words[1:]

@@ -210,7 +210,7 @@ def test_minutes_take_the_queue_in_its_order(capsys):
         (["run", "masks", "--minutes", "nan"], "minutes: expected more than 0"),
         (["run", "masks", "--address", "host:1"], "take --engine ray"),
         (["run", "masks", "--engine", "ray", "--address", "nowhere"], "address: expected HOST:PORT"),
-        (["report", "--out", "page.html"], "paper run` or `paper merge` makes it"),
+        (["report", "--out", "page.html"], "paper run` or `paper merge` creates it"),
         (["merge", "missing.jsonl"], "missing.jsonl"),
     ],
 )
@@ -267,7 +267,7 @@ def test_merge_says_what_differs(capsys, tmp_path):
     assert cli.main(["paper", "merge", "theirs.jsonl"]) == 0
     count = row["metrics"]["count"]
     error = capsys.readouterr().err
-    assert f"differ: device ('{stored()[0]['device'][:20]}" in error
+    assert f"differs (stored, given): device ('{stored()[0]['device'][:20]}" in error
     assert error.endswith(f"metrics.count ({count - 1}, {count})\n")
 
 

@@ -60,17 +60,19 @@ def listing(option: str, help: str) -> str:  # noqa: A002 - as above
 
 
 Distribution = Annotated[str, choice("distribution", "How many weights each layer keeps.")]
-Scheme = Annotated[str, choice("scheme", "Which weights, and with what values.")]
-Options = Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the distribution or the scheme.")]
-Exclude = Annotated[list[str] | None, typer.Option(help="A layer (name or glob) that stays dense.")]
-Floor = Annotated[str, choice("floor", "Layers below their floor.")]
-Seed = Annotated[int, typer.Option(help="Everything that is drawn follows from it.")]
-Root = Annotated[Path, typer.Option(help="The folder that holds the data.")]
+Scheme = Annotated[str, choice("scheme", "Which weights these are, and their values.")]
+Options = Annotated[
+    list[str] | None, typer.Option(help="Option NAME=VALUE of the distribution or the scheme; may be repeated.")
+]
+Exclude = Annotated[list[str] | None, typer.Option(help="Layer (name or glob) that stays dense; may be repeated.")]
+Floor = Annotated[str, choice("floor", "What to do with layers that get too few weights to be orthogonal.")]
+Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
+Root = Annotated[Path, typer.Option(help="Folder that holds the data.")]
 Device = Annotated[
     str,
-    typer.Option(help="auto, cpu, cuda or cuda:INDEX.", autocompletion=lambda: ["auto", "cpu", "cuda"]),
+    typer.Option(help="Device to use: auto, cpu, cuda or cuda:INDEX.", autocompletion=lambda: ["auto", "cpu", "cuda"]),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON to stdout.")]
 
 
 def group(help: str, *examples: str) -> typer.Typer:  # noqa: A002 - typer's own name for it
@@ -161,7 +163,7 @@ def print_json(value: Any) -> None:
 
 
 Command = Callable[..., None]
-_RECIPE = "The model whose recipe is taken; by default the model's own."
+_RECIPE = "Model whose recipe is used; by default that of --model."
 
 
 # A field's name, type, default and help are written once, where the field is.

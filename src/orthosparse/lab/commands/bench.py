@@ -9,10 +9,10 @@ import typer
 from orthosparse.lab.commands._options import ROOT, Device, Json, by_name, choice, group, listing, print_json
 from orthosparse.lab.names import check_name
 
-_ROWS = "A file for the rows, one JSON object a line."
-_ROOT = f"The folder that holds CIFAR-10; by default {ROOT}, or made-up pictures where it is not there."
+_ROWS = "File for the rows, one JSON object per line."
+_ROOT = f"Folder that holds CIFAR-10; by default {ROOT}, or random images if it is not there."
 bench = group(
-    "Measure the library on this machine: the sampler, training, and layers of active weights alone.",
+    "Measure the library on this machine: the sampler, training, and compact layers.",
     "orthosparse bench sampler --quick",
     "orthosparse bench training --root data --json",
     "orthosparse bench compact --out rows.jsonl",
@@ -25,17 +25,18 @@ def sampler(
         list[str] | None,
         typer.Argument(
             metavar="CHECK",
-            help=listing("check", "What to measure; all by default."),
+            help=listing("check", "What to measure; by default all."),
             **by_name("check"),
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, a few seconds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use smaller sizes, which take a few seconds.")] = False,
     out: Annotated[Path | None, typer.Option(help=_ROWS)] = None,
     json: Json = False,
 ) -> None:
     """Measure how exact and how fast the sampler is.
 
-    Exactness, time over that of plain random numbers, growth with size, Observation 1.
+    Measures exactness, the time compared with drawing plain random numbers, how it grows with the size, and
+    Observation 1 of the paper.
 
     \b
     Examples:
@@ -61,17 +62,17 @@ def sampler(
 @bench.command()
 def training(
     root: Annotated[Path | None, typer.Option(help=_ROOT)] = None,
-    models: Annotated[list[str] | None, choice("model", "resnet32 and resnet110 by default.")] = None,
-    precision: Annotated[str, choice("precision", "Of the products.")] = "tf32",
+    models: Annotated[list[str] | None, choice("model", "Models to train; by default resnet32 and resnet110.")] = None,
+    precision: Annotated[str, choice("precision", "Precision of the training.")] = "tf32",
     device: Device = "auto",
-    repeats: Annotated[int, typer.Option(min=1, help="Epochs that are timed of each way.")] = 3,
-    steps: Annotated[int, typer.Option(min=0, help="Steps of an epoch that are timed; 0 for all.")] = 0,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of epochs to time for each variant.")] = 3,
+    steps: Annotated[int, typer.Option(min=0, help="Number of steps to time in an epoch; 0 for all.")] = 0,
     out: Annotated[Path | None, typer.Option(help=_ROWS)] = None,
     json: Json = False,
 ) -> None:
     """Measure how fast training is.
 
-    A plain loop, this one on the dense network, and on the masked one, side by side.
+    Compares a plain PyTorch loop with the loop of `orthosparse train`, on the dense and on the masked network.
 
     \b
     Examples:
@@ -87,7 +88,7 @@ def training(
     if root is None and (why := absent("cifar10", ROOT)) is None:
         root = ROOT
     elif root is None:
-        typer.echo(f"made-up pictures are trained on, which take as long ({why})", err=True)
+        typer.echo(f"training on random images, which takes as long ({why})", err=True)
     setting = Setting(models or MODELS, root, precision=precision, device=device, repeats=repeats, steps=steps)
     rows = measure(setting, say=partial(typer.echo, err=True))
     if not json:
@@ -101,20 +102,23 @@ def compact(
         list[str] | None,
         typer.Argument(
             metavar="CHECK",
-            help="Any of blocks, break_even, others (on a GPU); entries, entries_forward, entries_break_even, "
-            "training_step, convolutions, convolutions_step (on a CPU).",
+            help="What to measure; by default all: blocks, break_even, others (on a GPU); entries, entries_forward, "
+            "entries_break_even, training_step, convolutions, convolutions_step (on a CPU).",
             **by_name("compact_check"),
         ),
     ] = None,
     device: Device = "auto",
-    quick: Annotated[bool, typer.Option("--quick", help="One small case of each, a few seconds.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure one small case of each, which takes a few seconds.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help=_ROWS)] = None,
     json: Json = False,
 ) -> None:
-    """Measure how much faster layers are that hold only their active weights.
+    """Measure how much faster layers are when they hold only their active weights.
 
-    Blocks on a GPU against dense products and other people's kernels, single entries on one thread of the CPU, and the
-    density at which each breaks even. Every ratio is of times of the same run.
+    Compares blocks on a GPU with dense products and with kernels of other libraries, and single entries with dense
+    products on one thread of the CPU, and finds the density at which each breaks even. Both times of a ratio are
+    measured in the same run.
 
     \b
     Examples:

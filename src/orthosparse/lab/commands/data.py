@@ -12,20 +12,20 @@ from orthosparse.lab.names import check_name
 RESUMES_WITH = ()
 _NAMES = typer.Argument(
     metavar="NAME",
-    help=listing("data", "What to fetch."),
+    help=listing("data", "Data sets to fetch."),
     **by_name("data"),
 )
 
 
 def data(
     names: Annotated[list[str], _NAMES],
-    root: Annotated[Path, typer.Option(help="The folder under which they lie or are put.")] = ROOT,
+    root: Annotated[Path, typer.Option(help="Folder that holds the data sets.")] = ROOT,
     json: Json = False,
 ) -> None:
-    """Fetch data sets, or verify those that are there.
+    """Download data sets, or verify those that are already there.
 
-    Checksums are compared, and what is already there is kept. A download that was interrupted goes on where it stopped.
-    The exit code is 1 if a set could not be brought.
+    Checksums are verified, and files that are already there are kept. An interrupted download continues where it
+    stopped. The exit code is 1 if a data set could not be fetched.
 
     \b
     Examples:

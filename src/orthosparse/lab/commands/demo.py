@@ -10,15 +10,15 @@ import typer
 from orthosparse.lab.commands._options import Seed, command_line
 
 _DATA = "Data: the 1797 digits of 8 x 8 pixels that come with scikit-learn, the last 360 for the test."
-_QUICK = "Use small sizes that take seconds, to try the command; the numbers mean nothing."
+_QUICK = "Use small sizes that take seconds, to try the command; the numbers are meaningless."
 
 
 def demo(
     context: typer.Context,
-    out: Annotated[Path, typer.Option(help="The folder for the page and the picture.")] = Path("demo-out"),
+    out: Annotated[Path, typer.Option(help="Folder for the page and the figure.")] = Path("demo-out"),
     seed: Seed = 0,
     density: Annotated[float, typer.Option(help="Density of the sparse networks.")] = 0.125,
-    epochs: Annotated[int | None, typer.Option(help="Epochs of training; 30 by default, 2 with --quick.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of training; by default 30, or 2 with --quick.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help=_QUICK)] = False,
 ) -> None:
     """Train a 100-layer network from four starts in a minute.

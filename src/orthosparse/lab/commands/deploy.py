@@ -8,11 +8,13 @@ import typer
 
 from orthosparse.lab.commands._options import Device, Json, by_name, check_at_least, choice, counted, print_json
 
-_CHECKPOINT = "The folder of a training run, a state dict (.pt, .safetensors), or a file of save_compact."
-_MODEL = "A model of the paper (mlp, resnet32, ...), timm:NAME, or path/to/file.py:function; a run knows its own."
-_EXAMPLE = "Shape of what it will be called with, batch size first, such as 1x3x224x224, or tokens:8x128."
-_TOLERANCE = "Largest difference of outputs, as a fraction of the largest output; 1e-4 by default in float32."
-_COMPILE = "Whether to try torch.compile, which takes a minute or more."
+_CHECKPOINT = "Folder of a training run, a state dict (.pt, .safetensors), or a file that save_compact wrote."
+_MODEL = (
+    "Model of the paper (mlp, resnet32, ...), timm:NAME or path/to/file.py:function; not needed for a training run."
+)
+_EXAMPLE = "Shape of the input, batch size first, such as 1x3x224x224 or tokens:8x128."
+_TOLERANCE = "Largest difference of the outputs, as a fraction of the largest output; by default 1e-4 in float32."
+_COMPILE = "Try torch.compile too, which takes a minute or more."
 _PAGE = "deployed.html"
 
 
@@ -27,18 +29,20 @@ def deploy(
         str | None, choice("activation", "Activation of a built-in model, instead of its own.")
     ] = None,
     device: Device = "cpu",
-    threads: Annotated[int | None, typer.Option(help="Threads that it will run on; by default all.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Number of CPU threads to run on; by default all.")] = None,
     tolerance: Annotated[float | None, typer.Option(help=_TOLERANCE)] = None,
     compiled: Annotated[bool, typer.Option("--compile/--no-compile", help=_COMPILE)] = True,
-    onnx: Annotated[bool, typer.Option("--onnx", help="Write an ONNX model too: dense, no faster for zeros.")] = False,
-    out: Annotated[Path, typer.Option(help="The folder for the files and the page.")] = Path("runs/deploy"),
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="Write an ONNX model too; it is dense, and gains nothing from zeros.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the files and the page.")] = Path("runs/deploy"),
     json: Json = False,
 ) -> None:
     """Make a trained sparse network as fast as this machine can run it.
 
-    Folds batch norms, removes dead units, times each layer in every form on inputs of the example's shape, and keeps
-    what is fastest. Writes deployed.pt2 (the program, for torch.export.load), model.safetensors (the trained weights in
-    a small file, for load_compact, and for this command on another machine), a page, and with --onnx model.onnx.
+    Folds batch norms, removes dead units, times each layer in every form on inputs of the example's shape, and uses the
+    fastest. Writes deployed.pt2 (the program, for torch.export.load), model.safetensors (the trained weights in a small
+    file, for load_compact and for this command on another machine), a page and, with --onnx, model.onnx.
 
     \b
     Examples:
@@ -128,8 +132,8 @@ def _print(lead: str, table: Any, written: list[str]) -> None:
     print_table(network, to)
     removed = sum(table.removed.values())
     to.print(
-        f"{table.chosen}: {table.ratio:.2f} times as fast as the best dense form; {table.live:,} of {table.weights:,} "
-        f"weights are not zero, dead units removed: {removed:,}, outputs within {table.error:.1e}.",
+        f"{table.chosen}: {table.ratio:.2f} times as fast as the fastest form of the given network; {table.live:,} of "
+        f"{table.weights:,} weights are not zero, dead units removed: {removed:,}, outputs within {table.error:.1e}.",
         soft_wrap=True,
     )
     for line in (*table.notes, f"Written: {', '.join(written)}"):

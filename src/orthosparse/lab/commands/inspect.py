@@ -27,13 +27,15 @@ from orthosparse.lab.commands._options import (
     print_json,
 )
 
-_MODEL = "A model of the paper (mlp, resnet32, ...), timm:NAME, or path/to/file.py:function."
-_INPUT = "Shape of one input: 3x224x224, or tokens:128 for a model of tokens; by default that of the data or the model."
+_MODEL = "Model of the paper (mlp, resnet32, ...), timm:NAME or path/to/file.py:function."
+_INPUT = "Shape of one input: 3x224x224, or tokens:128 for a language model; by default that of the data or the model."
 _DENSE = "Dense weights: conv_orthogonal, delta_orthogonal, orthogonal, or default for the model's own weights."
 _DATA = "Data set, or path/to/file.py:function, for the inputs; by default noise (or random tokens) and random labels."
 _MODE = "Batch norms: calibrated (with the statistics of the inputs), eval or train."
-_OUTPUT = "Index, key or attribute of the logits, for a model that returns more than them."
-_SPECTRUM = "Inputs for the singular values; by default 4, or 1 if the Jacobian is too large to compute in full."
+_OUTPUT = "Index, key or attribute of the logits, if the model returns more than these."
+_SPECTRUM = (
+    "Number of inputs for the singular values; by default 4, or 1 if the Jacobian is too large to compute in full."
+)
 _ROWS, _REMARKS = 60, 8  # layers and warnings that a terminal shows
 
 
@@ -46,7 +48,7 @@ def inspect(
     option: Options = None,
     exclude: Exclude = None,
     floor: Floor = "raise",
-    gain: Annotated[float, typer.Option(help="Scale of the orthogonal weights.")] = 1.0,
+    gain: Annotated[float, typer.Option(help="Gain of the orthogonal weights.")] = 1.0,
     bias_std: Annotated[float, typer.Option(help="Standard deviation of the biases.")] = 0.0,
     dense_init: Annotated[str, choice("dense_init", _DENSE)] = "conv_orthogonal",
     activation: Annotated[
@@ -65,7 +67,7 @@ def inspect(
     mode: Annotated[str, choice("mode", _MODE)] = "calibrated",
     double: Annotated[bool, typer.Option("--double", help="Compute in float64.")] = False,
     seed: Seed = 0,
-    out: Annotated[Path, typer.Option(help="The folder for the page.")] = Path("runs/inspect"),
+    out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("runs/inspect"),
     json: Json = False,
 ) -> None:
     """Compare sparse starts of a model before any training.
@@ -106,8 +108,8 @@ def inspect(
         )
     advice = advise(target.model)
     lead = (
-        f"Density {density:g}, distribution {distribution}, scheme {scheme}; beside it base and the dense start. "
-        f"Seen: {inputs.source}."
+        f"Density {density:g}, distribution {distribution}, scheme {scheme}, compared with base and the dense start. "
+        f"Inputs: {inputs.source}."
     )
     foot = foot_of(command_line(context, without=("out", "json")), f"{MODES[mode]}; dense start {dense_init}")
     path = out / f"{re.sub('[^a-zA-Z0-9]+', '-', model).strip('-')}.html"

@@ -49,10 +49,10 @@ paper = group(
 _FORMAT = choice("format", "Format of the file; by default the one that its name ends in, or html.", "--format")
 _ONLY = (
     "Run only experiments that match: FIELD=VALUE, or a glob on the experiment's label. Several filters of one field "
-    "are alternatives; filters of different fields must all match. The error of one that matches nothing lists the "
-    "fields and values."
+    "are alternatives; filters of different fields must all match. If nothing matches, the error lists the fields "
+    "and values."
 )
-Stored = Annotated[Path, typer.Option("--store", help="The file that holds the rows.")]
+Stored = Annotated[Path, typer.Option("--store", help="File that holds the rows.")]
 
 
 @paper.command("list")
@@ -139,7 +139,7 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="ITEM",
-            help="Tables or figures to run, see `paper list`; with --minutes they may be left out for `paper queue`.",
+            help="Tables or figures to run, see `paper list`; with --minutes, by default those of `paper queue`.",
             **by_name("item"),
         ),
     ] = None,
@@ -156,17 +156,17 @@ def run(
         str | None, typer.Option(help="Address of a Ray cluster; by default one is started on this machine.")
     ] = None,
     gpus: Annotated[
-        float | None, typer.Option(min=0.0, help="Share of a GPU for each pair with ray, such as 0.25.")
+        float | None, typer.Option(min=0.0, help="With ray, the fraction of a GPU for each pair, such as 0.25.")
     ] = None,
     together: Annotated[
         int | None, typer.Option(min=1, help="Train up to this many networks of the same shape together in one stack.")
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Time limit such as 25m: start only what is expected to finish in it.")
+        str | None, typer.Option(help="Time limit, such as 25m; starts only what is expected to finish within it.")
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Run what is expected to finish in this time, start the next, then stop; resumable."),
+        typer.Option(help="Run for this many minutes, then stop; the same command continues."),
     ] = None,
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compile networks with torch.compile, see `train`.")
@@ -183,10 +183,10 @@ def run(
 ) -> None:
     """Run every pair that has no row yet.
 
-    A pair is an experiment and a seed. A command that was killed, stopped or ran out of time continues where it was
-    when it is given again. Runners that use the same store share the work. Runs with other --epochs or another
-    --precision get rows of their own, which the report marks and compares only with each other. The exit code is 1 if
-    a pair failed.
+    A pair is an experiment and a seed. If the command was killed, stopped or ran out of time, the same command
+    continues where it was. Several commands that use the same store share the work. Runs with other --epochs or another
+    --precision get separate rows, which the report marks and compares only with each other. The exit code is 1 if a
+    pair failed.
 
     \b
     Examples:
@@ -240,9 +240,9 @@ def run(
 
 @paper.command()
 def report(
-    out: Annotated[Path, typer.Option(help="The file to write.")],
+    out: Annotated[Path, typer.Option(help="File to write.")],
     format: Annotated[str | None, _FORMAT] = None,  # noqa: A002 - its name
-    smoke: Annotated[bool, typer.Option("--smoke", help="Report the tiny versions.")] = False,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Report the rows of --smoke runs.")] = False,
     store: Stored = _STORE,
 ) -> None:
     """Write every table and figure with the paper's numbers and ours side by side.
@@ -256,7 +256,7 @@ def report(
     from orthosparse.lab.sweep.store import Store
 
     if not store.exists():
-        raise FileNotFoundError(f"store: {store} is not there; `orthosparse paper run` or `paper merge` makes it")
+        raise FileNotFoundError(f"store: {store} does not exist; `orthosparse paper run` or `paper merge` creates it")
     if out.is_dir():
         raise ValueError(f"out: expected a file; got the folder {out}")
     rows = Store(store).rows()
@@ -267,17 +267,18 @@ def report(
 @paper.command()
 def merge(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Text files of rows, or folders of such; by default results.")
+        list[Path] | None, typer.Argument(help="Text files of rows, or folders of such files; by default results.")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option(help="Then write all rows: to a file, or to a folder with a file for each kind.")
+        Path | None,
+        typer.Option(help="Then write all rows to this file, or to this folder with one file per kind of row."),
     ] = None,
     store: Stored = _STORE,
     json: Json = False,
 ) -> None:
-    """Add the rows of text files to the store, and write them out again.
+    """Add the rows of text files to the store, and export all rows if asked.
 
-    What is torn or of another version is named and left out; the exit code is 1 then.
+    Rows that are damaged or of another version are reported and left out; the exit code is then 1.
 
     \b
     Examples:
@@ -298,7 +299,9 @@ def merge(
     said = f"{counted(len(found), 'file')}: {counted(merged.added, 'row')} added, {merged.known} known already"
     for key, seed, parts in merged.differing:
         named = listed(parts, _NAMED)
-        typer.echo(f"kept the store's own row of {key} seed {seed}; here and there differ: {named}", err=True)
+        typer.echo(
+            f"kept the store's row of {key} seed {seed}; the other one differs (stored, given): {named}", err=True
+        )
     for problem in merged.problems:
         typer.echo(problem, err=True)
     exported = {} if export is None else write(kept.rows(), export)

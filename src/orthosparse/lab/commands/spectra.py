@@ -8,22 +8,22 @@ import typer
 from orthosparse.lab.commands._options import Json, check_at_least, counted, print_json, whole_numbers
 
 RESUMES_WITH = ()
-_COMPAT = "paper-code: scores as the paper's released code computes them."
+_COMPAT = "paper-code computes scores as the paper's released code does."
 
 
 def spectra(
-    root: Annotated[Path, typer.Option(help="The folder that holds MNIST.")] = Path("data"),
-    out: Annotated[Path, typer.Option(help="The folder for rows and pictures.")] = Path("runs/spectra"),
-    seeds: Annotated[str, typer.Option(help="One or more, with commas between them.")] = "1",
+    root: Annotated[Path, typer.Option(help="Folder that holds MNIST.")] = Path("data"),
+    out: Annotated[Path, typer.Option(help="Folder for rows and figures.")] = Path("runs/spectra"),
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 1,2,3.")] = "1",
     ai_iterations: Annotated[int | None, typer.Option(help="Iterations of AI; by default the paper's 10000.")] = None,
     compat: Annotated[str | None, typer.Option(help=_COMPAT, autocompletion=lambda: ["paper-code"])] = None,
-    limit: Annotated[int | None, typer.Option(help="Compute only this many points, as a trial.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Compute only this many points, to try the command.")] = None,
     json: Json = False,
 ) -> None:
     """Reproduce the figure of section 5.1: singular values.
 
     Computes the singular values of the input-output Jacobian of a 7 x 100 MLP on MNIST before training, against
-    density: 648 points a seed, some minutes on two cores. Rows that --out already has are not computed again, so the
+    density: 648 points per seed, a few minutes on two cores. Rows that --out already has are not computed again, so the
     same command continues where it was stopped. They are the rows of `paper run singular_values` and can be merged
     there.
 
@@ -62,4 +62,4 @@ def spectra(
     if json:
         print_json({"file": str(out / "singular_values.jsonl"), "pictures": list(map(str, pictures)), "rows": rows})
     else:
-        typer.echo(f"{counted(len(rows), 'row')} in {out / 'singular_values.jsonl'}; pictures beside them (.png, .svg)")
+        typer.echo(f"{counted(len(rows), 'row')} in {out / 'singular_values.jsonl'}; figures next to it (.png, .svg)")

@@ -25,8 +25,8 @@ RESUMES_WITH = ("--resume",)
 STORE = "results.sqlite"
 _SIZED = ("cnn1000", "mlp", "mlp1000")  # models that come in any depth and width
 _STARTS = ["erk/base", "erk/ai,iterations=1000", "erk/eoi", "dense"]
-_MODEL = "mlp1000, cnn1000, mlp, resnet32, resnet56, resnet110 or vgg16c."
-_START = "dense, or DISTRIBUTION/SCHEME[,NAME=VALUE...] (dynamic=rigl or set: masks move); several times for several."
+_MODEL = "Model: mlp1000, cnn1000, mlp, resnet32, resnet56, resnet110 or vgg16c."
+_START = "dense, or DISTRIBUTION/SCHEME[,NAME=VALUE...]; dynamic=rigl or dynamic=set moves the masks. May be repeated."
 _MOVES = ("dynamic", "every", "fraction", "until")  # values that are not the distribution's or the scheme's
 _OF_STARTS = {"distribution", "scheme", "options", *_MOVES}  # fields of a run that the starts say
 
@@ -34,24 +34,26 @@ _OF_STARTS = {"distribution", "scheme", "options", *_MOVES}  # fields of a run t
 @with_fields(without=_OF_STARTS)
 def together(
     model: Annotated[str, typer.Option(help=_MODEL, **by_name("model"))] = "mlp1000",
-    data: Annotated[str, choice("data", "A data set.")] = "mnist",
+    data: Annotated[str, choice("data", "Data set.")] = "mnist",
     density: Annotated[float, typer.Option(help="Density of the sparse networks.")] = 0.125,
     start: Annotated[list[str] | None, typer.Option(help=_START, show_default=", ".join(_STARTS))] = None,
-    seeds: Annotated[str, typer.Option(help="Such as 1,2,3: every start with each of them.")] = "1",
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 1,2,3; every start is trained with each.")] = "1",
     depth: Annotated[int | None, typer.Option(help="Number of layers, instead of the model's.")] = None,
     width: Annotated[int | None, typer.Option(help="Width of the layers, instead of the model's.")] = None,
     root: Root = ROOT,
     device: Device = "auto",
-    out: Annotated[Path | None, typer.Option(help="Starts, checkpoints and rows; runs/... by default.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from what is in --out.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for starts, checkpoints and rows; by default runs/NAME.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     json: Json = False,
     **given: Any,
 ) -> None:
-    """Train networks of one shape from several starts and seeds in one stack, and compare them.
+    """Train networks of the same shape from several starts and seeds in one stack, and compare them.
 
-    On a GPU 45 perceptrons of 1000 layers take a few times as long as one. Each network has the start, the masks and
-    the order of samples that it would have alone; one that diverges does not disturb the others. The rows, with the
-    test accuracy after every epoch, go to results.sqlite in --out, a store as `orthosparse paper run` keeps it.
+    On a GPU, 45 perceptrons of 1000 layers take only a few times as long as one. Each network has the same start, masks
+    and order of samples as if it were trained alone, and one that diverges does not affect the others. The rows, with
+    the test accuracy after every epoch, go to results.sqlite in --out, a store like that of `orthosparse paper run`.
 
     \b
     Examples:

@@ -10,7 +10,7 @@ from orthosparse.lab.commands._options import ROOT, Device, Json, Root, Seed, ch
 
 RESUMES_WITH = ("--resume",)
 STORE = "results.sqlite"
-_LOG = "csv, tensorboard, wandb; the first two by default."
+_LOG = "Loggers: csv, tensorboard, wandb; may be repeated. By default the first two."
 
 
 @with_fields()
@@ -19,27 +19,31 @@ def train(
     root: Root = ROOT,
     seed: Seed = 1,
     device: Device = "auto",
-    devices: Annotated[int, typer.Option(help="Processes, one for each device (under torchrun: its own).")] = 1,
+    devices: Annotated[int, typer.Option(help="Number of processes, one per device; ignored under torchrun.")] = 1,
     strategy: Annotated[str, choice("strategy", "How processes share the work.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Checkpoints, logs and the row; runs/... by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for checkpoints, logs and the row; by default runs/NAME.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in --out.")] = False,
-    checkpoint_steps: Annotated[int, typer.Option(help="Steps between checkpoints; 0: by time alone.")] = 0,
-    checkpoint_seconds: Annotated[float, typer.Option(help="Age in seconds at which a checkpoint is replaced.")] = 60.0,
+    checkpoint_steps: Annotated[int, typer.Option(help="Steps between checkpoints; 0 for time only.")] = 0,
+    checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
     log: Annotated[list[str] | None, choice("log", _LOG)] = None,
-    graph: Annotated[bool | None, typer.Option(help="Capture a step as a CUDA graph; on one GPU by default.")] = None,
+    graph: Annotated[bool | None, typer.Option(help="Capture steps as a CUDA graph; by default on one GPU.")] = None,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the network with torch: faster steps, a slow beginning.")
+        bool, typer.Option("--compile", help="Use torch.compile: faster steps after a slow start.")
     ] = False,
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="Repeatable algorithms on a GPU.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no lines for the epochs.")] = False,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Use deterministic algorithms on a GPU.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress bar and no line per epoch.")] = False,
     json: Json = False,
     **given: Any,
 ) -> None:
     """Train a network from a sparse or dense start, and test it.
 
-    The recipe is the paper's for that model; the options of the recipe replace its values. The row goes to
-    results.sqlite in --out, a store as `orthosparse paper run` keeps it (and with --json to stdout). To continue a run
-    that was interrupted or killed, give the same command and --resume; Ctrl-C waits for the step to end and saves it.
+    Trains by the paper's recipe for the model; options such as --lr replace its values. The row of results goes to
+    results.sqlite in --out, a store like that of `orthosparse paper run` (and to stdout with --json). To continue a run
+    that was interrupted or killed, give the same command with --resume. Ctrl-C finishes the current step and saves it.
 
     \b
     Examples:

@@ -99,7 +99,7 @@ def remarks(found: Sequence[Measured]) -> list[str]:
     dense, asked = found[0], found[-1]
     still = [name for name, norm in dense.flow.norms.items() if norm == 0]
     layers = "1 layer gets" if len(still) == 1 else f"{len(still)} layers get"
-    lines = [f"{layers} no gradient, from the dense start neither (a scale behind them that starts at 0?)"]
+    lines = [f"{layers} no gradient, even from the dense start (a scale after them that starts at 0?)"]
     return lines * bool(still) + (asked.report.warnings if asked.report is not None else [])
 
 

@@ -30,29 +30,37 @@ class Run:
     """
 
     model: str = field(
-        metadata={"help": "A model of the paper (mlp, ...), timm:NAME or file.py:function.", "names": "model"}
+        metadata={"help": "Model of the paper (mlp, ...), timm:NAME or file.py:function.", "names": "model"}
     )
-    data: str = field(metadata={"help": "A data set (digits, mnist, ...) or file.py:function.", "names": "data"})
+    data: str = field(metadata={"help": "Data set (digits, mnist, ...) or file.py:function.", "names": "data"})
     recipe: Recipe
-    activation: str | None = described(None, "relu, tanh, ...; by default the model's own.", names="activation")
+    activation: str | None = described(None, "Activation; by default the model's own.", names="activation")
     model_options: dict[str, Any] = field(
         default_factory=dict,
-        metadata={"help": "NAME=VALUE for the model, such as depth=100.", "option": "model-option"},
+        metadata={
+            "help": "Option NAME=VALUE of the model, such as depth=100; may be repeated.",
+            "option": "model-option",
+        },
     )
     density: float = described(1.0, "Fraction of active weights; 1 trains the dense network.")
     distribution: str = described("erk", "How many weights each layer keeps.", names="distribution")
-    scheme: str = described("eoi", "Which weights, and with what values.", names="scheme")
-    floor: str = described("raise", "Layers below their floor: raise, partial or error.", names="floor")
-    exclude: tuple[str, ...] = described((), "A layer (name or glob) that stays dense.")
+    scheme: str = described("eoi", "Which weights these are, and their values.", names="scheme")
+    floor: str = described("raise", "What to do with layers that get too few weights to be orthogonal.", names="floor")
+    exclude: tuple[str, ...] = described((), "Layer (name or glob) that stays dense; may be repeated.")
     options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "NAME=VALUE for the distribution or the scheme.", "option": "option"}
+        default_factory=dict,
+        metadata={"help": "Option NAME=VALUE of the distribution or the scheme; may be repeated.", "option": "option"},
     )
-    score_batches: int = described(1, "Training batches for a distribution that scores weights on data.")
-    dynamic: str | None = described(None, "Move the masks while training: set or rigl.", names="dynamic")
-    every: int = described(800, "Steps between two updates of the masks.")
-    fraction: float = described(0.5, "Fraction of the active weights moved by the first update.")
-    until: float | None = described(None, "Part of the training after which the masks stay; by default the method's.")
-    validation: bool = described(True, "Hold out a tenth of the training samples.")
+    score_batches: int = described(1, "Number of training batches for a distribution that scores weights on data.")
+    dynamic: str | None = described(None, "Move the masks during training: set or rigl.", names="dynamic")
+    every: int = described(800, "Steps between updates of the masks.")
+    fraction: float = described(
+        0.5, "Fraction of the active weights that an update moves; it falls to 0 along half a cosine."
+    )
+    until: float | None = described(
+        None, "Fraction of the training after which masks stay; by default 0.75 (rigl) or 1 (set)."
+    )
+    validation: bool = described(True, "Hold out a tenth of the training samples for validation.")
 
     def __post_init__(self) -> None:
         """Check names and numbers before anything is read or built.
