@@ -7,8 +7,8 @@ Every distribution has the same signature::
 It keeps exactly ``density * weights`` of the weights of `layers`, to the nearest integer; only `dense_ends` applies the
 density to the layers between the ends. By default, `layers` is what `find_layers` returns. `density` may also be a
 mapping from layer names and globs to densities, except for `dense_ends` and with ``compat="paper-code"``. Layers whose
-structure is blocks keep whole blocks: random ones, or those with the largest mean scores. Masks are bool tensors on the
-device of their layer.
+structure is blocks keep whole blocks, random ones or those with the largest mean scores; the total may then be off by
+up to half a block. Masks are bool tensors on the device of their layer.
 
 `batch` is ``(inputs, targets)`` or an iterable of such pairs. Inputs are a tensor, a mapping of keyword arguments or,
 inside an iterable, a tuple of positional arguments. `loss` is called as ``loss(outputs, targets)`` and is cross-entropy

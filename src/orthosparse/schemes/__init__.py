@@ -5,10 +5,10 @@ Every scheme has the same signature::
     name(model, masks, *, layers=None, gain=1.0, bias_std=0.0, generator=None, **own) -> Masks
 
 A scheme fills the weights of the layers in `masks` in place, and returns the masks that they live on. Weights outside
-the returned masks are exactly zero. Biases are drawn from N(0, bias_std), or set to zero if that is 0 (``base`` then
-keeps them). Norms and all other tensors are not changed, and no masks are attached. `layers` is the result of
-`find_layers`, which is called if None. `gain` multiplies orthogonal weights. The result for a layer depends only on the
-state of `generator`, the layer's name, its mask and its weights.
+the returned masks are exactly zero. Biases are normal with mean 0 and standard deviation `bias_std`; if that is 0, they
+are set to zero (``base`` keeps them). Norms and all other tensors are not changed, and no masks are attached. `layers`
+is the result of `find_layers`, which is called if None. `gain` multiplies orthogonal weights. The result for a layer
+depends only on the state of `generator`, the layer's name, its mask and its weights.
 """
 
 from collections.abc import Callable
