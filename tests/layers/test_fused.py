@@ -239,7 +239,7 @@ def test_parts_are_read_off_the_module_around_them_or_unknown(name, out, attribu
 def test_the_report_names_fused_layers_whose_parts_are_unknown():
     model = nn.ModuleDict({"attn": Attention("query_key_value", 48)})
     report = orthosparse.sparsify(model, 0.5, generator=generator())
-    assert report.rows[0].note == "fused, its parts unknown: one matrix; split= says which"
+    assert report.rows[0].note == "treated as one matrix: its fused parts are unknown, pass split="
     reported = nn.ModuleDict({"attn": Attention("query_key_value", 48)})
     assert orthosparse.sparsify(reported, 0.5, split={"*.query_key_value": 3}).rows[0].note == ""
 

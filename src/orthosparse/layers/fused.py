@@ -64,7 +64,7 @@ def with_parts(layer: Layer, model: nn.Module, split: Split) -> Layer:
     inputs = layer.shape[0 if layer.transposed else 1]
     known = fused_parts(name, model.get_submodule(parent), layer.parts[0], inputs)
     if known is None:
-        return replace(layer, note="fused, its parts unknown: one matrix; split= says which")
+        return replace(layer, note="treated as one matrix: its fused parts are unknown, pass split=")
     parts, repeats = known
     return replace(layer, parts=parts, repeats=repeats)
 
