@@ -8,10 +8,10 @@ Entry = TypeVar("Entry")
 
 
 class LazyTable(MutableMapping[str, Entry]):
-    """Entries by name, of which each is imported when it is first looked up. Further ones can be put in as into a dict.
+    """A table of entries by name, each imported when it is first looked up; new entries can be added as to a dict.
 
     Args:
-        homes: where each entry lies: ``"package.file:name"``, or ``"package.file"`` for the file itself.
+        homes: where each entry is found: ``"package.file:name"``, or ``"package.file"`` for the file itself.
 
     Example:
         >>> table = LazyTable({"square root": "math:sqrt"})

@@ -31,20 +31,20 @@ def orthogonality_score(
     gain: float = 1.0,
     dtype: torch.dtype = torch.float64,
 ) -> float:
-    """Return ||A^T A - I||_F of A = weight / gain, with A A^T where A has fewer rows than columns.
+    """Return ||A^T A - I||_F of A = weight / gain, with A A^T if A has fewer rows than columns.
 
-    A kernel's score is sqrt(mean over f of ||A(f)^H A(f) - I||_F^2). A kernel with one tap has the score of its matrix,
-    and so has a delta kernel, shifted or not; groups add up as blocks of one matrix do.
+    The score of a kernel is sqrt(mean over f of ||A(f)^H A(f) - I||_F^2). A kernel with one tap has the score of its
+    matrix, and so does a delta kernel, shifted or not. Groups count as the blocks of one matrix.
 
     Args:
-        transposed: the weight is stored (in, out / groups, *kernel). The score is the same either way.
-        spatial: sides of the signal. By default the score is the one of any signal with sides of at least 2 k - 1,
-            where k is the kernel's side: by Parseval it is the distance of the kernel's autocorrelation from a
-            delta, and from that size on no lag wraps onto another. A stride has to divide them; those of a transposed
-            convolution are its output's.
-        stride: of the convolution, one number or one for each side of the kernel.
-        dtype: of the arithmetic; float32 takes half of the time and adds its own rounding to the score. Large sparse
-            matrices are scored from their non-zeros, in float64 whatever is said here.
+        transposed: whether the weight is stored as (in, out / groups, *kernel). The score is the same either way.
+        spatial: size of the signal. By default, the score holds for any signal with sides of at least 2 k - 1, where k
+            is the side of the kernel: by Parseval it is the distance of the kernel's autocorrelation from a delta, and
+            from that size on no lag wraps onto another. A stride must divide the size, which for a transposed
+            convolution is that of the output.
+        stride: stride of the convolution: one number, or one for each side of the kernel.
+        dtype: dtype of the arithmetic; float32 takes half the time and adds its own rounding to the score. Large sparse
+            matrices are scored from their non-zeros, always in float64.
 
     Example:
         >>> orthogonality_score(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]))

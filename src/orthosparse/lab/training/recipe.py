@@ -23,10 +23,10 @@ def described(default: Any, help: str, **names: str) -> Any:  # noqa: A002 - its
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained, in plain values; each field says what it is, and is an option of `orthosparse train`.
+    """How a network is trained, in plain values; each field has a help text and is an option of `orthosparse train`.
 
-    The schedule ``steps`` multiplies the learning rate by `gamma` at epochs // 2 and at int(epochs * 3 / 4), and
-    ``cosine`` lowers it to `min_lr`. The rate changes between epochs only.
+    The schedule ``steps`` multiplies the learning rate by `gamma` at epochs // 2 and at int(epochs * 3 / 4); ``cosine``
+    lowers it towards `min_lr`. The learning rate changes only between epochs.
     """
 
     epochs: int = field(metadata={"help": "Epochs to train for."})
@@ -38,7 +38,7 @@ class Recipe:
     optimizer: str = described("sgd", "Optimizer: sgd, adamw or lamb.", names="optimizer")
     schedule: str = described("steps", "Schedule of the learning rate: steps, cosine or constant.", names="schedule")
     gamma: float = described(0.1, "Factor of the learning rate at each milestone of the schedule steps.")
-    min_lr: float = described(0.0, "Learning rate at the end of the schedule cosine.")
+    min_lr: float = described(0.0, "Learning rate that the schedule cosine falls towards.")
     warmup: int = described(0, "Epochs of warm-up, in which the learning rate rises from --warmup-lr.")
     warmup_lr: float = described(0.0, "Learning rate at the start of the warm-up.")
     decay_vectors: bool = described(True, "Apply weight decay to biases and normalization too.")

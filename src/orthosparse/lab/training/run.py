@@ -24,9 +24,9 @@ _OWN_IN_RECIPE = {"dense_init", "gain", "bias_std"}
 
 @dataclass(frozen=True)
 class Run:
-    """A network, its data, its recipe and its masks; each field says what it is, and is an option of the commands.
+    """A network, its data, its recipe and its masks; each field has a help text and is an option of the commands.
 
-    At density 1 the dense network is trained; the fields of the sparse start are not read then.
+    At density 1 the dense network is trained, and the fields of the sparse start are ignored.
     """
 
     model: str = field(
