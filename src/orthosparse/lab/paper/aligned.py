@@ -33,7 +33,7 @@ _STARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "live.random": ("EOI, live channels, random taps", {"options": {"align": "live", "tap": "random"}}),
 }
 _RANKED = ("base", "ai", "eoi", "aligned", "core.5", "core.2")
-_OF_MLP = (*_RANKED, "live")
+_OF_MLP = (*_RANKED, "live", "permuted")
 _OF_RESNETS = ("base", "eoi", "random", "aligned", "core.5")
 _OF_TAPS = ("base", "eoi", "permuted", "random", "aligned", "aligned.random", "live", "live.random")
 _ACTIVATIONS = ("linear", "relu", "tanh", "hardtanh")
