@@ -87,7 +87,7 @@ def test_list_names_every_item_with_its_status(capsys):
 
 
 def test_an_empty_store_points_to_the_rows_of_the_repository(capsys):
-    hint = "has no rows yet: `orthosparse paper merge results/*.jsonl`"
+    hint = "has no rows yet: `orthosparse paper merge results`"
     for command in ("list", "queue"):
         assert cli.main(["paper", command]) == 0
         assert hint in capsys.readouterr().out

@@ -130,7 +130,7 @@ def queue(
 def _say_if_empty(store: Path, rows: Sized) -> None:
     """Tell of committed rows: a new checkout has them in files of text."""
     if not rows:
-        typer.echo(f"{store} has no rows yet: `orthosparse paper merge results/*.jsonl` adds those of this repository.")
+        typer.echo(f"{store} has no rows yet: `orthosparse paper merge results` adds those of this repository.")
 
 
 @paper.command()
