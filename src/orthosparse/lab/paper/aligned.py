@@ -33,7 +33,7 @@ _STARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "live.random": ("EOI, live channels, random taps", {"options": {"align": "live", "tap": "random"}}),
 }
 _RANKED = ("base", "ai", "eoi", "aligned", "core.5", "core.2")
-_OF_MLP = (*_RANKED, "live", "permuted")
+_OF_MLP = (*_RANKED, "live")
 _OF_RESNETS = ("base", "eoi", "random", "aligned", "core.5")
 _OF_TAPS = ("base", "eoi", "permuted", "random", "aligned", "aligned.random", "live", "live.random")
 _ACTIVATIONS = ("linear", "relu", "tanh", "hardtanh")
@@ -117,11 +117,15 @@ _TABLE = Accuracies(
         Column(name, ACTIVATIONS[name], "MLP", fields={} if name == "relu" else {"activation": name})
         for name in _ACTIVATIONS
     ],
-    _lines(_OF_MLP),
+    [*_lines(_OF_MLP, ["snip"]), *_lines((*_OF_MLP, "permuted"), ["grasp"]), *_lines(_OF_MLP, ["synflow"])],
     {"model": "mlp", "data": "mnist", "density": 0.05},
     tiny=[f"snip/{start}" for start in _OF_MLP],
     small={"linear": {}},
-    own={(f"synflow/{start}", name): None for start, name in product(_OF_MLP, ("tanh", "hardtanh"))},
+    own={
+        **{(f"synflow/{start}", name): None for start, name in product(_OF_MLP, ("tanh", "hardtanh"))},
+        # Where the first layer is at its floor, and the identity reads the first pixels, which are black.
+        **{("grasp/permuted", name): None for name in ("linear", "relu", "tanh")},
+    },
     notes=_NOTES,
     below=[RESNETS, _TAP_TABLE, _SCALE_TABLE],
 )
