@@ -97,3 +97,9 @@ def test_pictures_are_padded_and_sorted_by_remainders(dims, generator):
     assert torch.equal(found[2:-3], split.permute(order).flatten())
     assert not found[:2].any()
     assert not found[-3:].any()
+
+
+def test_where_the_kernel_was_not_built_the_error_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(csr_kernel, "is_built", lambda: False)
+    with pytest.raises(RuntimeError, match=r"built without a compiler \(orthosparse\.expand"):
+        csr_kernel._kernel.__wrapped__()

@@ -152,6 +152,15 @@ def _run(
 
 @cache
 def _kernel() -> tuple[Any, int]:
-    """The compiled module, and the number of the widest instructions."""
+    """The compiled module, and the number of the widest instructions.
+
+    Raises:
+        RuntimeError: it was not built.
+    """
+    if not is_built():
+        raise RuntimeError(
+            "expected the compiled kernel of sparse products, and the package was built without a compiler "
+            "(orthosparse.expand(model) turns compact layers into masked ones)"
+        )
     module = import_module(_NAME)
     return module, module.instruction_sets() - 1
