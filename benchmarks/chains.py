@@ -95,10 +95,14 @@ def shape_of(state: dict[str, Tensor]) -> str:
     last = [mask for name, mask in zip(names, masks, strict=True) if name.startswith("layer3")]
     chain = longest = torch.zeros(last[-1].shape[0], dtype=torch.int64)
     for mask in last[1:]:  # the first is strided
-        unmixed = (mask.sum((1, 2)) == 1) & (mask.sum((0, 2)) == 1) & mask[..., mask.shape[2] // 2].diagonal()
-        chain = (chain + 1) * unmixed
+        chain = (chain + 1) * unmixed(mask)
         longest = torch.maximum(longest, chain)
     return f"{one}, {same}, {len(names)}; {int(longest.max())}, {int((longest >= CHAIN).sum())}"
+
+
+def unmixed(mask: Tensor) -> Tensor:
+    """Return which channels a layer of a mask ``[channels, channels, taps]`` passes on as they are, alone."""
+    return (mask.sum((1, 2)) == 1) & (mask.sum((0, 2)) == 1) & mask[..., mask.shape[2] // 2].diagonal()
 
 
 def main() -> None:

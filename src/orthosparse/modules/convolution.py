@@ -82,7 +82,7 @@ class SparseConv(Entries):
         super().__init__(features, out_channels, entries, bias=bias, device=device, dtype=dtype)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel_size
         self.stride, self.padding, self.dilation = plain.stride, plain.padding, plain.dilation
-        self.groups, self.padding_mode = groups, padding_mode
+        self.groups, self.padding_mode, self._options = groups, padding_mode, options
         ends = _padded(plain)
         self._pads: list[int] = []  # what torch pads beforehand: the kernel pads with zeros, the same on both ends
         if padding_mode != "zeros" or any(before != after for before, after in ends):
@@ -97,18 +97,9 @@ class SparseConv(Entries):
 
     def plain(self) -> nn.Module:
         """Return the layer of torch that computes the same, on the meta device and without a bias."""
-        return CONVOLUTIONS[len(self.kernel_size)](  # type: ignore[no-any-return]
-            self.in_channels,
-            self.out_channels,
-            self.kernel_size,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            groups=self.groups,
-            padding_mode=self.padding_mode,
-            bias=False,
-            device="meta",
-        )
+        kind = CONVOLUTIONS[len(self.kernel_size)]
+        sizes = self.in_channels, self.out_channels, self.kernel_size
+        return kind(*sizes, bias=False, device="meta", **self._options)  # type: ignore[no-any-return]
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return the convolution of ``[batch, channels, *picture]``, or of ``[channels, *picture]``."""
