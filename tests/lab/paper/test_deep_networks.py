@@ -47,7 +47,8 @@ def test_a_start_that_was_trained_in_another_setting_says_so(change):
     said = "AI (3 epochs in tf32)" if "epochs" in change else "AI (100 epochs in bf16)"
     assert [series.label for series in figure_of(rows).series] == ["Base", said, "EOI"]
     rows += [row_of(replace(STARTS[start], **change), test_accuracy=0.2, curves=other) for start in ("base", "eoi")]
-    assert [series.label for series in figure_of(rows).series] == ["Base", "AI", "EOI"]
+    # Two whole trainings are compared with each other, whatever else there is; precisions can be the same for all.
+    assert [series.label for series in figure_of(rows).series] == ["Base", said if "epochs" in change else "AI", "EOI"]
 
 
 def test_the_picture_is_the_same_file_twice_and_needs_rows(tmp_path):

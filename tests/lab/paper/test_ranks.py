@@ -52,7 +52,9 @@ def test_long_trainings_are_ranked_among_themselves_and_short_ones_too():
     assert column_of(rendered)[2].ours == (1.0, None)  # of SNIP alone
     assert column_of(rendered)[2].note == "1 of 5 distributions; 20 of 200 epochs"
     whole = {**short, ("erk", "base"): 0.91, ("erk", "eoi"): 0.89}
-    rendered = ranks.render([*long, *rows_of(whole, epochs=20)])
+    rendered = ranks.render([*long, *rows_of(whole, epochs=20)])  # two starts of ERK are whole, the third is not
+    assert rendered.notes[0].endswith("(1 of 5 distributions; 20 of 200 epochs).")
+    rendered = ranks.render(rows_of(whole, epochs=20))
     assert [cell.ours[0] for cell in column_of(rendered)] == [2.0, 2.0, 2.0]  # ERK 1 2 3, SNIP 3 2 1
     assert rendered.notes[0].endswith("(2 of 5 distributions; 20 of 200 epochs).")
 

@@ -51,7 +51,7 @@ def test_the_right_number_of_epochs_comes_first():
     assert RowIndex(rows).accuracy(EXPERIMENT).values == pytest.approx([90])
 
 
-def test_in_a_comparison_all_have_the_epochs_that_most_of_them_have():
+def test_in_a_comparison_whole_trainings_are_shown_where_there_are_any():
     schemes = ("base", "ai", "eoi")
     asked, short = (
         [Training("resnet32", "cifar10", 0.1, scheme=scheme, epochs=epochs) for scheme in schemes]
@@ -61,14 +61,22 @@ def test_in_a_comparison_all_have_the_epochs_that_most_of_them_have():
     index = RowIndex(rows).comparing(asked)
     assert [index.accuracy(each).note for each in asked] == ["", "", ""]
     rows += [row_of(each, test_accuracy=0.5) for each in short[:2]]
-    index = RowIndex(rows).comparing(asked)  # two of each: the longer ones, and one that cannot be compared
+    index = RowIndex(rows).comparing(asked)  # one of them cannot be compared
     assert [index.accuracy(each).setting for each in asked] == ["", "20 of 200 epochs", ""]
-    rows += [row_of(short[2], test_accuracy=0.6)]
-    index = RowIndex(rows).comparing(asked)
-    assert [index.accuracy(each).values for each in asked] == [[50.0], [50.0], [60.0]]
-    assert index.accuracy(asked[2]).note == "20 of 200 epochs; 95.00 after 200"
-    assert index.accuracy(asked[1]).note == "20 of 200 epochs"
-    assert RowIndex(rows).accuracy(asked[2]).values == [95.0]
+    rows = [*rows[1:], row_of(short[2], test_accuracy=0.6)]
+    index = RowIndex(rows).comparing(asked)  # three are short, and yet the whole one counts
+    assert [index.accuracy(each).values for each in asked] == [[50.0], [50.0], [95.0]]
+    assert [index.accuracy(each).note for each in asked] == ["20 of 200 epochs", "20 of 200 epochs", ""]
+    assert [index.is_comparable(each) for each in asked] == [False, False, True]
+
+
+def test_in_a_comparison_of_short_trainings_all_have_the_epochs_that_most_of_them_have():
+    rows = [trained(scheme, epochs) for scheme, epochs in (("base", 20), ("ai", 20), ("eoi", 20), ("eoi", 30))]
+    asked = [Training("resnet32", "cifar10", 0.1, scheme=scheme) for scheme in ("base", "ai", "eoi")]
+    for more in ([], [trained("ai", 30)]):  # one or two of 30 epochs, three of 20
+        index = RowIndex([*rows, *more]).comparing(asked)
+        assert {index.accuracy(each).note for each in asked} == {"20 of 200 epochs"}
+    assert RowIndex(rows).accuracy(asked[2]).note == "30 of 200 epochs"
 
 
 def test_other_experiments_are_no_stand_in():
@@ -162,7 +170,7 @@ def test_more_epochs_count_before_the_precision_asked_for():
     index = RowIndex(rows).comparing(asked)
     assert {index.accuracy(each).note for each in asked} == {"30 of 200 epochs in bf16 instead of tf32"}
     index = RowIndex([*rows, trained("eoi", accuracy=0.9)]).comparing(asked)
-    assert index.accuracy(asked[1]).note == "30 of 200 epochs in bf16 instead of tf32; 90.00 after 200 in tf32"
+    assert [index.accuracy(each).note for each in asked] == ["20 of 200 epochs", ""]  # the nearest to what is asked
 
 
 def test_of_equal_lengths_the_precision_asked_for_counts():
@@ -177,12 +185,12 @@ def test_of_equal_lengths_the_precision_asked_for_counts():
 def test_a_second_comparison_forgets_the_first():
     schemes = ("base", "ai", "eoi", "sao")
     base, ai, eoi, sao = (Training("resnet32", "cifar10", 0.1, scheme=scheme) for scheme in schemes)
-    rows = [trained("base", 20), trained("base", precision="bf16"), trained("ai", 20), trained("eoi"), trained("sao")]
+    rows = [trained("base", 20), trained("base", 30), trained("ai", 20), trained("eoi"), trained("sao")]
     index = RowIndex(rows).comparing([base, ai])
     assert index.accuracy(base).setting == NOTES[20, "tf32"]
     assert index.comparing([eoi, sao]).accuracy(base).setting == NOTES[20, "tf32"]
     again = index.comparing([base, eoi, sao])  # as which it was not trained
-    assert again.accuracy(base).setting == NOTES[200, "bf16"]
+    assert again.accuracy(base).setting == "30 of 200 epochs"
     assert not again.is_comparable(base)
 
 

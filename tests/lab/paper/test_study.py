@@ -65,10 +65,10 @@ def test_the_tiny_version_has_its_lines_and_columns_and_starts_of_the_same_kind(
 def test_columns_are_trained_in_one_setting_where_they_are_compared(across):
     columns = [column("resnet32", "cifar10"), column("resnet56", "cifar10")]
     table = Accuracies("t", columns, lines({"erk": "ERK"}, {"eoi": "EOI"}), {"density": 0.1}, across=across)
-    accuracies = {("resnet32", None): 0.5, ("resnet32", 8): 0.4, ("resnet56", 8): 0.3}
+    accuracies = {("resnet32", "tf32"): 0.5, ("resnet32", "bf16"): 0.4, ("resnet56", "bf16"): 0.3}
     rows = [
-        row_of(Training(model, "cifar10", 0.1, epochs=epochs), test_accuracy=accuracy)
-        for (model, epochs), accuracy in accuracies.items()
+        row_of(Training(model, "cifar10", 0.1, precision=precision), test_accuracy=accuracy)
+        for (model, precision), accuracy in accuracies.items()
     ]
     (cells,) = table.render(rows).tables[0].cells
     assert [round(cell.ours[0]) for cell in cells] == [40 if across else 50, 30]

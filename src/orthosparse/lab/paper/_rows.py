@@ -4,6 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -82,20 +83,22 @@ class RowIndex:
     def comparing(self, experiments: Iterable[Experiment | None]) -> "RowIndex":
         """Return an index for the comparison of these experiments.
 
-        Those that have rows of the most common setting show these, even where they have rows of more epochs: a
-        comparison of a short training with a long one says nothing, and one of two precisions says little. Of equally
-        many the longer one counts, then the precision that the experiments ask for.
+        Those that have rows of the most common setting show these, as a comparison of two precisions says little.
+        Only rows of as many epochs as were asked for count; shorter trainings stand in where there are none, and are
+        compared with each other alone. Of equally common settings the longer one counts, then the precision that the
+        experiments ask for.
         """
         asked = {family(each.key()): asked_of(each) for each in experiments if each is not None}
         families = asked.keys() & self._rows.keys()
-        counts = Counter(setting for name in families for setting in self._rows[name])
+        whole = {name: [each for each in self._rows[name] if each.epochs == asked[name].epochs] for name in families}
+        counts = Counter(chain(*whole.values())) or Counter(chain(*(self._rows[name] for name in families)))
         wanted = Counter(asked[name].precision for name in families)
         other = RowIndex(())
         other._rows = self._rows
         other._common = {name: self._common[name] for name in self._common.keys() - families}
         if counts:
             most = max(counts, key=lambda found: (counts[found], found.epochs, wanted[found.precision], found))
-            other._common |= {name: most for name in families if most in self._rows[name]}
+            other._common |= {name: most for name in families if most in (whole[name] or self._rows[name])}
         return other
 
     def rows(self, experiment: Experiment) -> tuple[list[Row], str]:
@@ -135,10 +138,7 @@ class RowIndex:
         return Measurement(kept, "; ".join(notes), rows, note, whole)
 
     def accuracy(self, experiment: Experiment | None) -> Measurement | None:
-        """Return the test accuracies, in percent; the note has those of the setting asked for, if another is shown.
-
-        `comparing` is one reason for that.
-        """
+        """Return the test accuracies, in percent; where `comparing` shows another precision, the note has both."""
         measured = self.measured(experiment, "test_accuracy", scale=100)
         if experiment is None or measured is None or not measured.setting:
             return measured
@@ -147,10 +147,7 @@ class RowIndex:
         full = [100 * row["metrics"]["test_accuracy"] for row in exact if "test_accuracy" in row["metrics"]]
         if not full:
             return measured
-        shown = setting_of(measured.rows[0]["fields"])
-        apart = [f"after {asked.epochs}"] * (shown.epochs != asked.epochs)
-        apart += [f"in {asked.precision}"] * (shown.precision != asked.precision)
-        return replace(measured, note=f"{measured.note}; {fmean(full):.2f} {' '.join(apart)}")
+        return replace(measured, note=f"{measured.note}; {fmean(full):.2f} in {asked.precision}")
 
     def accuracies(
         self, experiments: Mapping[Place, Experiment | None], *, across: bool = False

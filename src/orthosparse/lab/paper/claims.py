@@ -63,12 +63,11 @@ def _deep(chapters: _Chapters) -> Claim:
             said.append(f"{column.label}: not measured.")
             verdicts.append(OPEN)
             continue
-        short = "" if eoi.whole else f" ({eoi.setting})"
-        said.append(
-            f"{column.label}{short}: EOI {eoi.ours[0]:.2f} %, dense {dense.ours[0]:.2f} %, base {base.ours[0]:.2f} %."
-        )
-        trains = eoi.ours[0] > base.ours[0] + 10 and (not eoi.whole or eoi.ours[0] > dense.ours[0] - _NEAR)
-        verdicts.append((HOLDS if eoi.whole else PARTLY) if trains else FAILS)
+        shown = {"EOI": eoi, "dense": dense, "base": base}
+        said.append(f"{column.label}: {', '.join(_percent(name, cell) for name, cell in shown.items())}.")
+        whole = eoi.whole and dense.whole
+        trains = eoi.ours[0] > base.ours[0] + 10 and (not whole or eoi.ours[0] > dense.ours[0] - _NEAR)
+        verdicts.append((HOLDS if whole else PARTLY) if trains else FAILS)
     lines = [line.key for line in table.lines if line.block in ("erk", "uniform", "dense")]
     return Claim(
         "1000 layers train",
@@ -241,6 +240,11 @@ def _difference(one: Cell, other: Cell) -> Difference | None:
         for cell in (one, other)
     ]
     return paired(values[0], values[1])
+
+
+def _percent(name: str, cell: Cell) -> str:
+    length = "" if cell.whole else f" ({cell.setting})"
+    return f"{name} {number_text(cell.ours and (cell.ours[0], None), 2)} %{length}"
 
 
 def _short(number: float) -> str:
