@@ -148,7 +148,7 @@ def why_unmaskable(module: nn.Module, tensor: str) -> str | None:
     if tensor in dict(masked_tensors(module)):
         return "has a mask already; replace_masks exchanges it"
     if parametrize.is_parametrized(module, tensor):
-        return "has another parametrization; remove that first, or register it after the mask"
+        return "has another parametrization; remove that first (spectral norm can be registered again after the mask)"
     if reason := why_unnameable(tensor):
         return reason
     if hasattr(module, f"{tensor}_mask"):
