@@ -5,6 +5,7 @@ where the mask is false. The state dict holds ``weight`` and ``weight_mask``; th
 :mod:`torch.nn.utils.parametrize`.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -87,6 +88,21 @@ class MaskedTensor(parametrize.ParametrizationList):
     def original(self) -> nn.Parameter:  # type: ignore[override]
         """The parameter."""
         return self.home._parameters[self.tensor]  # type: ignore[return-value]
+
+    def append(self, module: nn.Module) -> "MaskedTensor":
+        """Let another parametrization follow the mask.
+
+        Raises:
+            ValueError: one that takes several tensors, such as weight norm: there is only the masked one.
+        """
+        try:
+            inspect.signature(module.forward).bind(None)
+        except TypeError as error:
+            raise ValueError(
+                f"parametrization: expected one that takes a single tensor, as the mask of {self.tensor!r} returns; "
+                f"got {type(module).__name__}: {error}"
+            ) from None
+        return super().append(module)
 
     def forward(self) -> Tensor:
         """Return the tensor as the module uses it; as the base does, with less Python on the way."""
