@@ -166,6 +166,23 @@ def test_a_seed_beside_a_generator_is_refused():
         orthosparse.sparsify(nn.Linear(8, 8), 0.5, seed=1, generator=torch.Generator())
 
 
+@pytest.mark.parametrize("sparsify", [orthosparse.sparsify, orthosparse.prune])
+def test_a_layer_that_cannot_get_a_mask_is_refused_before_weights_are_scored(sparsify):
+    model, scored = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), []
+
+    def scores(model, density, *, layers, **data):
+        scored.append(layers)
+        return orthosparse.distributions.DISTRIBUTIONS["magnitude"](model, density, layers=layers, **data)
+
+    nn.utils.parametrizations.spectral_norm(model[1])
+    before = state_of(model)
+    with pytest.raises(ValueError, match="model: '1' has another parametrization; remove that first"):
+        sparsify(model, 0.5, distribution=scores)
+    assert not scored
+    assert_same(before, model.state_dict())
+    assert sparsify(model, 0.5, distribution=scores, exclude=["1"]).got == 32
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [

@@ -141,6 +141,8 @@ def _layers(
         layers = {name: layers[name] for name in densities_by_layer(density, layers)}
     for name, layer in layers.items():
         check_parameter(name, layer.parameter())
+    if not old:
+        masking.check_maskable(masking.owners_of(model, layers), "model")
     return layers
 
 

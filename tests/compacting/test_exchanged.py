@@ -254,14 +254,40 @@ def test_bad_arguments_are_refused_and_the_model_unchanged(arguments, error, mas
     assert list(masked.state_dict()) == before
 
 
-def test_an_optimizer_that_mixes_weights_is_refused(masked, generator):
+@pytest.mark.parametrize("exchange", [compact, expand, orthosparse.bake])
+def test_an_optimizer_that_mixes_weights_is_refused(exchange, masked, generator):
+    if exchange is not compact:
+        compact(masked)
     optimizer = torch.optim.Adafactor(masked.parameters())
     x, y = batch_for(masked, generator)
     functional.cross_entropy(masked(x), y).backward()
     optimizer.step()
+    before = list(masked.parameters())
     with pytest.raises(ValueError, match="optimizer: expected one that holds its state weight by weight"):
-        compact(masked, optimizer=optimizer)
-    assert not any(isinstance(module, SparseLinear | BlockLinear) for module in masked.modules())
+        exchange(masked, optimizer=optimizer)
+    assert all(new is old for new, old in zip(masked.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("exchange", [compact, expand, orthosparse.bake])
+def test_lbfgs_is_refused_since_it_would_go_on_with_the_old_parameters(exchange, steps, masked, generator):
+    if exchange is not compact:
+        compact(masked)
+    optimizer = torch.optim.LBFGS(masked.parameters(), max_iter=1)
+    x, y = batch_for(masked, generator)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(masked(x), y)
+        loss.backward()
+        return loss
+
+    for _ in range(steps):
+        optimizer.step(closure)
+    before = list(masked.parameters())
+    with pytest.raises(ValueError, match="optimizer: expected one that holds its state weight by weight; got LBFGS"):
+        exchange(masked, optimizer=optimizer)
+    assert all(new is old for new, old in zip(masked.parameters(), before, strict=True))
 
 
 @pytest.mark.stack("compile", "compact")

@@ -215,6 +215,16 @@ def test_without_a_backward_pass_the_layer_is_named():
         rewirer.step()
 
 
+def test_a_step_between_the_passes_is_told_from_one_without_a_backward_pass():
+    model = make()
+    rewirer = orthosparse.Rewirer(model, sgd(model), every=2, steps=10)
+    loss = F.cross_entropy(model(batch()[0]), batch()[1])
+    rewirer.step()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="a forward and a backward pass, both since the last step; layer '0' has no"):
+        rewirer.step()
+
+
 class TwoHeads(nn.Module):
     """Each step trains one of the heads."""
 

@@ -140,6 +140,15 @@ def test_another_parametrization_may_follow_the_mask(generator):
     assert masking.is_sparsified(model)
 
 
+def test_a_parametrization_of_several_tensors_cannot_follow_the_mask(generator):
+    model, _ = sparse_mlp(generator)
+    keys, weight = [*model.state_dict()], model[0].weight.detach()
+    with pytest.raises(ValueError, match=r"parametrization: expected one that takes a single tensor.*got _WeightNorm"):
+        nn.utils.parametrizations.weight_norm(model[0])
+    assert [*model.state_dict()] == keys
+    assert torch.equal(model[0].weight, weight)
+
+
 def test_masks_that_a_scheme_gives_away_are_not_copied():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     masks = {"0": torch.eye(3, dtype=torch.bool), "1": torch.eye(3, dtype=torch.bool).T.flip(0)}

@@ -1,4 +1,4 @@
-"""What a module with masks does in its own way: functions that are applied to it."""
+"""What a module with masks does in its own way: functions that are applied to it, and its reset."""
 
 import inspect
 
@@ -38,6 +38,32 @@ def test_writing_into_a_masked_weight_by_apply_is_refused_since_it_is_lost(write
     assert torch.equal(model[0].weight, before[1])
     assert all(map(torch.equal, before[0], masking.masks_of(model).values()))
     assert listeners(model) == [None, None]
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(6, 6), nn.Conv2d(6, 6, 3), nn.ConvTranspose1d(6, 6, 3)], ids=repr)
+def test_resetting_a_masked_weight_is_refused_since_it_is_lost(layer):
+    model = nn.Sequential(layer)
+    orthosparse.sparsify(model, 0.5, seed=0)
+    before = model[0].weight.detach()
+    with torch.random.fork_rng(devices=[]), pytest.raises(RuntimeError, match="reset_parameters: it changed weight of"):
+        model[0].reset_parameters()
+    assert torch.equal(model[0].weight, before)
+    assert listeners(model) == [None]
+    orthosparse.bake(model)
+    with torch.random.fork_rng(devices=[]):
+        model[0].reset_parameters()
+    assert not torch.equal(model[0].weight, before)
+
+
+def test_recurrent_layers_are_reset_on_their_masks():
+    model = nn.Sequential(nn.LSTM(6, 6))
+    orthosparse.sparsify(model, 0.5, seed=0)
+    masks, before = masking.masks_of(model), model[0].weight_ih_l0.detach()
+    with torch.random.fork_rng(devices=[]):
+        model[0].reset_parameters()
+    mask = masks["0.weight_ih_l0"]
+    assert bool((model[0].weight_ih_l0[mask] != before[mask]).all())
+    assert not model[0].weight_ih_l0[~mask].any()
 
 
 def test_what_only_reads_or_assigns_or_writes_elsewhere_is_applied_to_every_module():

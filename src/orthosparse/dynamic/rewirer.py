@@ -157,8 +157,8 @@ class Rewirer:
         """Count one optimizer step, and move weights if an update is due.
 
         Raises:
-            RuntimeError: an update is due, but no backward pass went through any layer since the last step, or layers
-                have been replaced (by `compact`, `expand` or `bake`) since this Rewirer was built.
+            RuntimeError: an update is due, but no forward and backward pass went through any layer since the last step,
+                or layers have been replaced (by `compact`, `expand` or `bake`) since this Rewirer was built.
         """
         if self.due:
             self._check_layers()
@@ -234,7 +234,10 @@ class Rewirer:
         """What inactive weights are ranked by; the mean over the ranks, so that all of them find the same."""
         moving, scores = self._moving(), {}
         if moving and not gathered:
-            raise RuntimeError(f"step: expected a backward pass before it; layer {moving[0]!r} has no gradient")
+            raise RuntimeError(
+                "step: expected a forward and a backward pass, both since the last step; "
+                f"layer {moving[0]!r} has no gradient"
+            )
         for name in moving:
             found, units = gathered.pop(name, None), self.units[name]
             if found is None:  # the step may have used the layer on another rank alone

@@ -78,14 +78,21 @@ def attach(
 def check_attachable(model: nn.Module, names: Iterable[str], owners: Mapping[str, list[Owner]]) -> None:
     """Raise ValueError if the tensor of a name cannot get a mask."""
     check_autograd()
+    check_maskable({name: owners[name] for name in names}, "masks")
     for name in names:
         for owner in owners[name]:
-            if reason := why_unmaskable(*owner):
-                raise ValueError(f"masks: {name!r} {reason}")
             if is_managed_elsewhere(model, owner, leaf(*owner)):
                 raise ValueError(
                     f"model: fully_shard was called around it for {name!r}; pass the module it was called on"
                 )
+
+
+def check_maskable(owners: Mapping[str, list[Owner]], argument: str) -> None:
+    """Raise ValueError, of `argument`, if a tensor cannot get a mask because of what its modules are."""
+    for name, places in owners.items():
+        for owner in places:
+            if reason := why_unmaskable(*owner):
+                raise ValueError(f"{argument}: {name!r} {reason}")
 
 
 def _laid_out(mask: Tensor, parameter: Tensor, *, copy: bool) -> Tensor:

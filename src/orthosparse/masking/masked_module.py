@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 from weakref import ref
 
@@ -127,6 +128,8 @@ def adapt(cls: Any, tensor: str) -> None:
         return
     cls.register_parameter, cls.__getstate__, cls.apply = _register_parameter, _refuse_to_pickle, _watched_apply
     cls._distribute_module_applied = _Undivided(cls.__name__)
+    if hasattr(cls, "reset_parameters"):
+        cls.reset_parameters = _watched_reset(cls.reset_parameters)
     if issubclass(cls, nn.RNNBase):
         cls.__deepcopy__, cls._init_flat_weights = _copier(cls.__deepcopy__), _init_flat_weights
 
@@ -164,15 +167,33 @@ def _watched_apply(self: nn.Module, fn: Callable[[nn.Module], None]) -> nn.Modul
     """Apply a function as torch does; raise where it wrote into a masked weight as it was read, which has no effect."""
     for child in self.children():
         child.apply(fn)
-    with _reads(self) as reads:
+    with _no_lost_writes(self, "apply: the function"):
         fn(self)
-    written = [(name, value) for name, value in reads if not value.is_inference() and value._version]
-    if lost := sorted({name for name, value in written if not _is_held(self, name, value)}):
-        raise RuntimeError(
-            f"apply: the function changed {', '.join(lost)} of {type(self).__name__} in place, which has no effect: a "
-            "masked weight is computed whenever it is read; initialize before sparsify, or assign (module.weight = ...)"
-        )
     return self
+
+
+def _watched_reset(reset: Callable[..., None]) -> Callable[..., None]:
+    """The ``reset_parameters`` of a class, which would leave a masked weight as it was, as one that raises there."""
+
+    @wraps(reset)
+    def watched(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        with _no_lost_writes(self, "reset_parameters: it"):
+            reset(self, *args, **kwargs)
+
+    return watched
+
+
+@contextmanager
+def _no_lost_writes(module: nn.Module, who: str) -> Iterator[None]:
+    """Raise RuntimeError if a masked weight was written to in the block as it was read, which has no effect."""
+    with _reads(module) as reads:
+        yield
+    written = [(name, value) for name, value in reads if not value.is_inference() and value._version]
+    if lost := sorted({name for name, value in written if not _is_held(module, name, value)}):
+        raise RuntimeError(
+            f"{who} changed {', '.join(lost)} of {type(module).__name__} in place, which has no effect: a masked "
+            "weight is computed whenever it is read; initialize before sparsify, or assign (module.weight = ...)"
+        )
 
 
 @contextmanager

@@ -5,6 +5,7 @@ where the mask is false. The state dict holds ``weight`` and ``weight_mask``; th
 :mod:`torch.nn.utils.parametrize`.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -88,6 +89,21 @@ class MaskedTensor(parametrize.ParametrizationList):
         """The parameter."""
         return self.home._parameters[self.tensor]  # type: ignore[return-value]
 
+    def append(self, module: nn.Module) -> "MaskedTensor":
+        """Let another parametrization follow the mask.
+
+        Raises:
+            ValueError: one that takes several tensors, such as weight norm: there is only the masked one.
+        """
+        try:
+            inspect.signature(module.forward).bind(None)
+        except TypeError as error:
+            raise ValueError(
+                f"parametrization: expected one that takes a single tensor, as the mask of {self.tensor!r} returns; "
+                f"got {type(module).__name__}: {error}"
+            ) from None
+        return super().append(module)
+
     def forward(self) -> Tensor:
         """Return the tensor as the module uses it; as the base does, with less Python on the way."""
         first: Any
@@ -148,7 +164,7 @@ def why_unmaskable(module: nn.Module, tensor: str) -> str | None:
     if tensor in dict(masked_tensors(module)):
         return "has a mask already; replace_masks exchanges it"
     if parametrize.is_parametrized(module, tensor):
-        return "has another parametrization; remove that first, or register it after the mask"
+        return "has another parametrization; remove that first (spectral norm can be registered again after the mask)"
     if reason := why_unnameable(tensor):
         return reason
     if hasattr(module, f"{tensor}_mask"):

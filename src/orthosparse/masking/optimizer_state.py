@@ -49,9 +49,14 @@ def check_elementwise(optimizer: torch.optim.Optimizer | None, parameters: Itera
     if optimizer is None:
         return
     for parameter in parameters:
+        if isinstance(optimizer, torch.optim.LBFGS):  # keeps a list of parameters, and the state under the first one
+            raise ValueError("optimizer: expected one that holds its state weight by weight; got LBFGS: make a new one")
         for name, value in optimizer.state.get(parameter, {}).items():
-            size = value.numel() if isinstance(value, Tensor) else 2 if isinstance(value, list) else 1
-            if size > 1 and getattr(value, "shape", None) != parameter.shape:
+            # A number may be a vector of one; a matrix of one is what Adafactor holds of the single row of `values`.
+            single = (
+                value.numel() == 1 and value.dim() < 2 if isinstance(value, Tensor) else not isinstance(value, list)
+            )
+            if not single and getattr(value, "shape", None) != parameter.shape:
                 raise ValueError(
                     f"optimizer: expected one that holds its state weight by weight; {type(optimizer).__name__} has "
                     f"{name!r} of another shape"
