@@ -1,10 +1,11 @@
 """What it costs to lay EOI onto a mask, and how much of the mask it then keeps.
 
-python benchmarks/aligned.py
+OPENBLAS_NUM_THREADS=1 python benchmarks/aligned.py
 
-Processor seconds on one thread, the fastest of a few; the overlap is the share of a mask's entries that are kept. First
-ResNet32 at density 0.1, its masks those of magnitude: the time of `eoi` without and with alignment. Then matrices whose
-masks have rich and poor rows and columns: sampled, sorted by degree alone, and assigned.
+Processor seconds on one thread, the fastest of a few (without the variable, the threads of numpy's products count too);
+the overlap is the share of a mask's entries that are kept. First ResNet32 at density 0.1, its masks those of magnitude:
+the time of `eoi` without and with alignment. Then matrices whose masks have rich and poor rows and columns: sampled,
+sorted by degree alone, and assigned.
 """
 
 import time
@@ -61,7 +62,7 @@ def network() -> None:
 
 def matrix(n: int, m: int, density: float) -> None:
     count = max(min(n, m), round(density * n * m))
-    mask, repeats = saliency(n, m, count), 1 if n * m > 2**22 else 3
+    mask, repeats = saliency(n, m, count), 3
     sampling, (values, active) = timed(
         lambda: givens.sample((n, m), count, dtype=torch.float32, generator=seeded()), repeats
     )
