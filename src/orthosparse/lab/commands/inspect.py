@@ -91,6 +91,8 @@ def inspect(
     from orthosparse.lab.rendering.html import write_page
 
     check_at_least(1, samples=samples, spectrum_samples=spectrum_samples, steps=steps, classes=classes)
+    if spectrum_samples is not None and spectrum_samples > samples:
+        raise ValueError(f"spectrum_samples: expected at most the {samples} of --samples; got {spectrum_samples}")
     check_folder(out)
     options = dict(named_value(text) for text in option or ())
     plan = Plan(density, distribution, scheme, dense_init, gain, bias_std, floor, tuple(exclude or ()), mode, options)
