@@ -53,6 +53,19 @@ def test_a_run_of_train_is_deployed_with_tables_files_and_a_page(tmp_path, capsy
     assert "Deployment of mlp" in (out / "deployed.html").read_text()
 
 
+def test_a_stack_of_networks_is_refused_and_can_be_resumed_afterwards(tmp_path, capsys):
+    stack = "together --data digits --depth 4 --width 16 --epochs 1 --device cpu --start erk/eoi --resume --json --out"
+    assert main([*stack.split(), str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["deploy", str(tmp_path / "run"), "--example", "1x1x8x8", "--out", str(tmp_path / "ship")]) == 2
+    error = capsys.readouterr().err
+    assert "is of another kind of run, as it has no model: train saves one network" in error
+    assert error.count("\n") == 1
+    (tmp_path / "run" / "results.sqlite").unlink()
+    assert main([*stack.split(), str(tmp_path / "run")]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["metrics"]["resumed_seconds"] > 0
+
+
 def test_a_run_knows_its_number_of_classes(tmp_path, capsys):
     (tmp_path / "halves.py").write_text(
         "import numpy\n\ndef load():\n    images, labels = numpy.zeros((40, 1, 8, 8)), numpy.arange(40) % 3\n"

@@ -58,6 +58,7 @@ def test_a_function_of_a_file_gives_json_and_nothing_else(tmp_path, capsys):
         (["mlp", "--samples", "0"], "samples: expected 1 or more; got 0"),
         (["mlp", "--data", "digits", "--samples", "-3"], "samples: expected 1 or more; got -3"),
         (["mlp", "--spectrum-samples", "0"], "spectrum_samples: expected 1 or more; got 0"),
+        (["mlp", "--spectrum-samples", "9"], "spectrum_samples: expected at most the 8 of --samples; got 9"),
         (["mlp", "--steps", "0"], "steps: expected 1 or more; got 0"),
         (["mlp", "--classes", "0"], "classes: expected 1 or more; got 0"),
         (["mlp", "--data", "digits", "--input", "3x4x4"], "input: expected 1x8x8, the shape of digits; got 3x4x4"),

@@ -111,3 +111,23 @@ def test_lists_become_what_a_training_takes():
         "model_options": {},
         "epochs": None,
     }
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "demo --quick",
+        "inspect mlp --data digits",
+        "spectra --limit 1",
+        "train --model mlp --data digits --epochs 1",
+        "together --data digits --depth 4 --width 8 --epochs 1 --start dense",
+    ],
+)
+def test_a_file_in_the_place_of_the_folder_is_said_before_anything_else(command, inside, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    out = tmp_path / "file" / "run" if inside else tmp_path / "file"
+    assert cli.main([*command.split(), "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"error: out: expected a folder; {tmp_path / 'file'} is a file\n"

@@ -54,8 +54,8 @@ def test_floats_and_arrays_are_taken_as_they_are(loaded):
         ("{'train': (x, y), 'test': x}", r"data: expected test to be a pair \(images, labels\); got Tensor"),
         ("{'train': (x[0], y), 'test': (x, y)}", r"data: expected train images of shape .*; got \(1, 2, 2\)"),
         ("{'train': (x.long(), y), 'test': (x, y)}", "data: expected train images of uint8 or .*; got torch.int64"),
-        ("{'train': (x, y[1:]), 'test': (x, y)}", "data: expected 4 whole numbers from 0 as train labels"),
-        ("{'train': (x, y - 1), 'test': (x, y)}", "data: expected 4 whole numbers from 0 as train labels"),
+        ("{'train': (x, y[1:]), 'test': (x, y)}", r"data: expected 4 whole numbers from 0 as train .*; got .* \(3,\)"),
+        ("{'train': (x, y - 1), 'test': (x, y)}", "data: expected 4 whole numbers from 0 as train labels; got -1"),
         ("{'train': (x, y), 'test': (x[..., :1], y)}", "data: expected images of test like those of train"),
     ],
 )

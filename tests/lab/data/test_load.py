@@ -81,3 +81,10 @@ def test_unknown_names_and_missing_folders_are_answered_with_what_to_do(tmp_path
 def test_the_command_that_fetches_a_set_can_be_pasted_where_the_folder_has_a_space(tmp_path):
     with pytest.raises(FileNotFoundError, match=rf"`orthosparse data mnist --root '{tmp_path}/my data'`"):
         load("mnist", tmp_path / "my data")
+
+
+def test_of_fewer_than_ten_samples_none_is_held_out():
+    labels = torch.arange(9)
+    split = Split(torch.zeros(9, 1, 2, 2), labels, Normalisation((0.0,), (1.0,)))
+    train, held = hold_out(split, validation=True)
+    assert (len(train), held) == (9, None)

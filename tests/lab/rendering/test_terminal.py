@@ -1,5 +1,6 @@
 import io
 
+import pytest
 from rich.console import Console
 
 from orthosparse.lab.rendering.contents import plain_table
@@ -9,9 +10,9 @@ ROWS = [("a.very.long.name.of.a.layer", "1.234e-15"), ("fc", "0.5")]
 TABLE = plain_table(("layer", "score"), ROWS, roles=["eoi", "base"], title="Scores")
 
 
-def printed(width):
+def printed(width, table=TABLE):
     out = io.StringIO()
-    print_table(TABLE, Console(file=out, width=width))
+    print_table(table, Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -26,3 +27,16 @@ def test_in_a_narrow_terminal_names_are_cut_and_numbers_are_not():
     assert "1.234e-15" in text
     assert "a.very" in text
     assert "…" in text
+
+
+@pytest.mark.parametrize("width", [24, 40, 79, 80, 100, 160])
+def test_every_number_is_whole_and_beside_the_name_of_its_row_in_a_terminal_of_any_width(width):
+    headings = ["layer", *(f"orthogonality of start {column}" for column in range(9)), "note"]
+    rows = [[f"fc{row}", *(f"{row}.{column}e-07" for column in range(9)), "what else to know"] for row in range(3)]
+    table = plain_table(headings, rows, text=(0, 10), title="Scores")
+    lines = printed(width, table).splitlines()
+    assert max(map(len, lines)) <= width
+    for row in rows:
+        words = [word for line in lines if line.split()[:1] == row[:1] for word in line.split()]
+        assert all(number in words for number in row[1:-1])
+    assert sum("Scores" in line for line in lines) == 1

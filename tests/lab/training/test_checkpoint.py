@@ -130,6 +130,16 @@ def test_a_forged_checkpoint_is_a_damaged_one(tmp_path, caplog, change):
     assert "checkpoint-000000002.json is damaged" in caplog.text
 
 
+def test_a_whole_checkpoint_of_another_kind_of_run_is_refused_and_stays_as_it_is(tmp_path, caplog):
+    save(tmp_path, 1, _tree(1))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match="of another kind of run, as it has no slabs"):
+        load(tmp_path, {"step": int}, {"slabs": list})
+    assert not caplog.records
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert _same(load(tmp_path, {"step": int}, {"model": dict}), 1)
+
+
 @pytest.mark.parametrize("size", [2**12, 2**16])
 def test_a_checkpoint_that_does_not_fit_on_the_disk_is_named_and_leaves_the_one_before(tmp_path, size):
     """A limit that the tensors pass, or their JSON alone."""

@@ -6,7 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import Device, Json, by_name, check_at_least, choice, counted, print_json
+from orthosparse.lab.commands._options import (
+    Device,
+    Json,
+    by_name,
+    check_at_least,
+    check_folder,
+    choice,
+    counted,
+    print_json,
+)
 
 _CHECKPOINT = "Folder of a training run, a state dict (.pt, .safetensors), or a file that save_compact wrote."
 _MODEL = (
@@ -58,8 +67,7 @@ def deploy(
     from orthosparse.lab.training.devices import device_of
 
     check_at_least(1, threads=threads, classes=classes)
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"out: expected a folder; {out} is a file")
+    check_folder(out)
     where = str(device_of(device))
     name, network, inputs = _asked(checkpoint, model, example, classes, activation)
     load_weights(network, checkpoint)

@@ -6,7 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import ROOT, Device, Json, Root, Seed, choice, given_of, print_json, with_fields
+from orthosparse.lab.commands._options import (
+    ROOT,
+    Device,
+    Json,
+    Root,
+    Seed,
+    check_folder,
+    choice,
+    given_of,
+    print_json,
+    with_fields,
+)
 
 RESUMES_WITH = ("--resume",)
 STORE = "results.sqlite"
@@ -64,6 +75,7 @@ def train(
     if unread and not _is_given(context, "density"):
         raise ValueError(f"{unread[0]}: expected --density with it; without one the dense network is trained")
     folder = out or Path("runs") / _name(pair.experiment, seed)
+    check_folder(folder)
     rows = _rows(folder)
     if rows and not resume:
         raise ValueError(f"out: {folder} holds a run already; resume it (--resume) or choose another folder")

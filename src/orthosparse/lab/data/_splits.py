@@ -124,9 +124,10 @@ class Dataset:
 def hold_out(train: Split, validation: bool) -> tuple[Split, Split | None]:
     """Return the first 90 % of `train` and the last 10 % by index, or all of it and None.
 
-    Not seeded: every run holds out the same samples. Validation images are never augmented.
+    Not seeded: every run holds out the same samples. Validation images are never augmented. Of fewer than ten samples
+    none is held out.
     """
-    if not validation:
-        return train, None
     kept = len(train) - len(train) // 10
+    if not validation or kept == len(train):
+        return train, None
     return train.part(0, kept), train.part(kept, len(train))

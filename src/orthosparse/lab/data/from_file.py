@@ -55,11 +55,11 @@ def _pair(given: Any, part: str) -> tuple[Tensor, Tensor]:
         )
     if images.dtype != torch.uint8 and not images.is_floating_point():
         raise ValueError(f"data: expected {part} images of uint8 or floating-point numbers; got {images.dtype}")
-    if labels.shape != images.shape[:1] or labels.is_floating_point() or int(labels.min()) < 0:
-        raise ValueError(
-            f"data: expected {len(images)} whole numbers from 0 as {part} labels; "
-            f"got {labels.dtype} of shape {tuple(labels.shape)}"
-        )
+    expected = f"data: expected {len(images)} whole numbers from 0 as {part} labels"
+    if labels.shape != images.shape[:1] or labels.is_floating_point():
+        raise ValueError(f"{expected}; got {labels.dtype} of shape {tuple(labels.shape)}")
+    if int(labels.min()) < 0:
+        raise ValueError(f"{expected}; got {int(labels.min())}")
     return images if images.dtype == torch.uint8 else images.float(), labels.long()
 
 

@@ -62,7 +62,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def _tree_in(folder: Path) -> dict[str, Any]:
-    tree = checkpoint.load(folder, {"model": dict, "settings": dict})
+    tree = checkpoint.load(folder, {"settings": dict}, {"model": dict})
     if tree is None:
         raise ValueError(f"checkpoint: expected the folder of a run; {folder} holds no checkpoint")
     return dict(tree)

@@ -22,6 +22,8 @@ from torch import Tensor
 
 from orthosparse.files import write_atomically
 
+Parts = Mapping[str, type | tuple[type, ...]]  # of a tree, by name, with their types
+
 _log = logging.getLogger(__name__)
 LOCK = ".lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems without locks
@@ -52,23 +54,33 @@ def save(folder: Path, steps: int, tree: Any) -> Path:
     return path
 
 
-def load(folder: Path, parts: Mapping[str, type | tuple[type, ...]] | None = None) -> Any | None:
+def load(folder: Path, parts: Parts | None = None, own: Parts | None = None) -> Any | None:
     """Return the tree of the newest whole checkpoint in `folder`, or None where there is none.
 
     A damaged one is reported in the log, set aside under another name, and the one before it is used.
 
     Args:
         parts: what a whole tree has at least, with their types; None takes any tree.
+        own: what a tree of this kind of run has besides. A whole one without these is that of another kind, and stays
+            as it is.
 
     Raises:
-        ValueError: there are checkpoints, and all of them are damaged.
+        ValueError: there are checkpoints, and all of them are damaged; or the newest whole one is that of another kind
+            of run.
     """
     for path in _generations(folder):
         try:
-            return _read(path, parts)
+            tree = _read(path, parts or {})
         except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
             _log.warning("%s is damaged (%s); trying the checkpoint before it", path, error)
             path.replace(path.with_suffix(_DAMAGED))
+            continue
+        if lacking := _lacking(tree, own or {}):
+            raise ValueError(
+                f"{folder}: {path.name} is of another kind of run, as it has no {lacking}: "
+                "train saves one network, together a stack of them"
+            )
+        return tree
     if has_checkpoint(folder):
         raise ValueError(f"{folder}: every checkpoint in it is damaged; remove it, or choose another, to start again")
     return None
@@ -92,7 +104,7 @@ def _generations(folder: Path) -> list[Path]:
     return sorted(folder.glob("checkpoint-*.json"), reverse=True)
 
 
-def _read(path: Path, parts: Mapping[str, type | tuple[type, ...]] | None) -> Any:
+def _read(path: Path, parts: Parts) -> Any:
     record = json.loads(path.read_bytes())
     if not isinstance(record, dict) or record.pop("seal", None) != _seal(record):
         raise ValueError("its JSON does not match its seal")
@@ -102,10 +114,17 @@ def _read(path: Path, parts: Mapping[str, type | tuple[type, ...]] | None) -> An
     if hashlib.sha256(data).hexdigest() != record["sha256"]:
         raise ValueError("its tensors do not match their hash")
     tree = unflatten(safetensors.torch.load(data), record["state"])
-    for name, kind in (parts or {}).items():
-        if not isinstance(tree, dict) or not isinstance(tree.get(name), kind):
-            raise ValueError(f"it has no {name}")
+    if lacking := _lacking(tree, parts):
+        raise ValueError(f"it has no {lacking}")
     return tree
+
+
+def _lacking(tree: Any, parts: Parts) -> str | None:
+    """Return the first of `parts` that `tree` does not have; None where it has all."""
+    for name, kind in parts.items():
+        if not isinstance(tree, dict) or not isinstance(tree.get(name), kind):
+            return name
+    return None
 
 
 def _seal(body: dict[str, Any]) -> str:

@@ -9,11 +9,11 @@ import torch
 
 from orthosparse.lab.training.assembly import assemble
 from orthosparse.lab.training.callbacks import LOGS, Callback, Report, Reports
-from orthosparse.lab.training.checkpoint import has_checkpoint, locked
+from orthosparse.lab.training.checkpoint import Parts, has_checkpoint, locked
 from orthosparse.lab.training.devices import arithmetic, launch
 from orthosparse.lab.training.loop import evaluate, fit
 from orthosparse.lab.training.run import Run, check_stackable
-from orthosparse.lab.training.saving import Parts, Saving, check_pace, last_checkpoint, restore
+from orthosparse.lab.training.saving import Saving, check_pace, last_checkpoint, restore
 from orthosparse.lab.training.single import Single
 from orthosparse.lab.training.state import State
 from orthosparse.registry import lookup

@@ -1,6 +1,6 @@
 """Writes checkpoints while networks train, and goes on from one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from orthosparse.lab.signals import Interrupt
 from orthosparse.lab.training.callbacks import Callback
-from orthosparse.lab.training.checkpoint import load, save, tidy
+from orthosparse.lab.training.checkpoint import Parts, load, save, tidy
 from orthosparse.lab.training.state import NonFiniteError, State
 from orthosparse.registry import listed
 
@@ -20,7 +20,6 @@ _NAMED = 3  # differences between two runs that a message names
 _WIDE = 40  # characters of a setting that it shows
 _SHARE = 50  # so many times as long as writing a checkpoint takes, none is written by age
 
-Parts = Mapping[str, type | tuple[type, ...]]
 # What the tree of a run has beside the state of its networks, and its types.
 _PARTS: Parts = {
     "settings": dict,
@@ -152,14 +151,14 @@ def last_checkpoint(fabric: "Fabric", folder: Path, parts: Parts, settings: dict
         parts: of the networks' own state.
 
     Raises:
-        ValueError: all of them are damaged, or it is that of a run with other settings.
+        ValueError: all of them are damaged, or it is that of another kind of run, or of one with other settings.
     """
     tree = None
     if fabric.is_global_zero:
         tidy(folder)
-        tree = load(folder, {**_PARTS, **parts})  # sets damaged ones aside, before the others look
+        tree = load(folder, _PARTS, parts)  # sets damaged ones aside, before the others look
     fabric.barrier()
-    tree = tree if fabric.is_global_zero else load(folder, {**_PARTS, **parts})
+    tree = tree if fabric.is_global_zero else load(folder, _PARTS, parts)
     if tree is not None:
         check_same(tree["settings"], settings)
     return tree
