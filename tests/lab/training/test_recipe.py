@@ -48,6 +48,12 @@ def test_steps_agree_with_torch(epochs):
         scheduler.step()
 
 
+@pytest.mark.parametrize("schedule", ["steps", "cosine", "constant"])
+@pytest.mark.parametrize("epochs", [1, 2, 3, 100])
+def test_the_first_epoch_has_the_whole_rate(schedule, epochs):
+    assert learning_rate(Recipe(epochs=epochs, lr=0.1, schedule=schedule), 0) == 0.1
+
+
 def test_cosine_agrees_with_torch():
     recipe = Recipe(epochs=10, lr=0.5, schedule="cosine", min_lr=0.01)
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)

@@ -76,8 +76,8 @@ class Recipe:
 
     @property
     def milestones(self) -> tuple[int, int]:
-        """The epochs at which ``steps`` lowers the rate (counted from 0)."""
-        return self.epochs // 2, int(self.epochs * 3 / 4)
+        """The epochs at which ``steps`` lowers the rate (counted from 0); the first one has all of it."""
+        return max(1, self.epochs // 2), max(1, int(self.epochs * 3 / 4))
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:
