@@ -78,11 +78,15 @@ def resolve(density: float | None, count: int | None, least: int, size: int, *, 
         return wanted
     if floor == "minimal":
         return least
-    came = f"count: got {wanted}" if density is None else f"density: got {density!r}, {wanted} entries"
+    if density is None:
+        needed, came = f"count: expected at least {least}", f"{wanted}"
+    else:
+        needed = f"density: expected at least {least_density(least, size)} ({least} of {size} entries)"
+        came = f"{density!r} ({wanted})"
     fits = largest_fitting(block, lambda smaller: least // block * smaller <= wanted)
     raise ValueError(
-        f"{came}; expected at least {least_density(least, size)}, {least} entries of {size}, for an orthogonal weight "
-        "(floor='partial' fills fewer, floor='minimal' fills as many as that)"
+        f"{needed} for an orthogonal weight; got {came}; "
+        "floor='partial' fills fewer, floor='minimal' fills as many as that"
         + (f"; structure={fits!r} fits" if fits else "")
     )
 

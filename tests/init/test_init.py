@@ -148,7 +148,7 @@ def named_density(error):
 @pytest.mark.parametrize("shape", [(64, 64), (30, 7), (3, 997)])
 def test_too_low_a_density_is_refused_with_the_smallest_that_works(shape):
     weight = torch.full(shape, 7.0)
-    with pytest.raises(ValueError, match=r"density: got 0.0001, \d+ entries; expected at least") as error:
+    with pytest.raises(ValueError, match=r"density: expected at least .*; got 0.0001 \(\d+\)") as error:
         sparse_orthogonal_(weight, 0.0001)
     assert bool((weight == 7.0).all())
     smallest = named_density(error)
@@ -159,8 +159,12 @@ def test_too_low_a_density_is_refused_with_the_smallest_that_works(shape):
 
 def test_a_kernels_floor_counts_every_group():
     weight = torch.zeros(12, 2, 3, 3)
-    with pytest.raises(ValueError, match="count: got 11; expected at least") as error:
+    with pytest.raises(ValueError, match="count: expected at least 12 for an orthogonal weight; got 11;"):
         sparse_delta_orthogonal_(weight, count=11, groups=6)
+    with pytest.raises(
+        ValueError, match=r"density: expected at least .* \(12 of 216 entries\) .*; got 0.05 \(11\)"
+    ) as error:
+        sparse_delta_orthogonal_(weight, 0.05, groups=6)
     assert int(sparse_delta_orthogonal_(weight, named_density(error), groups=6).sum()) == 12
 
 

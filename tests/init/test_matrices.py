@@ -61,7 +61,7 @@ def test_too_few_blocks_make_a_partial_isometry(shape):
         ),
         (
             {"density": 0.2, "structure": "block:32"},
-            r"density: got 0.2, 2048 entries; expected at least 0.25.*'block:16' fits",
+            r"density: expected at least 0.25 .*; got 0.2 \(2048\).*'block:16' fits",
         ),
         ({"density": 0.1, "structure": "block:32"}, r"'entries' fits"),
         ({"count": 700, "structure": "block:16"}, r"count: expected a multiple of 256, the size of a block; got 700"),

@@ -131,3 +131,9 @@ def test_a_file_in_the_place_of_the_folder_is_said_before_anything_else(command,
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == f"error: out: expected a folder; {tmp_path / 'file'} is a file\n"
+
+
+def test_a_file_in_the_place_of_the_data_is_said_once(tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    assert cli.main(["data", "mnist", "--root", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err == f"error: root: expected a folder; {tmp_path / 'file'} is a file\n"

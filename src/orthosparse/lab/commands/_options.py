@@ -125,15 +125,15 @@ def check_at_least(least: int, **options: int | None) -> None:
             raise ValueError(f"{name}: expected {least} or more; got {value}")
 
 
-def check_folder(out: Path) -> None:
-    """Check that a folder can be at `out`, before the work begins whose results go there.
+def check_folder(folder: Path, option: str = "out") -> None:
+    """Check that the folder of an option can be there, before the work begins whose results go into it.
 
     Raises:
         ValueError: a file is there, or in the place of a folder that it would lie in.
     """
-    for path in (out, *out.parents):
+    for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
-            raise ValueError(f"out: expected a folder; {path} is a file")
+            raise ValueError(f"{option}: expected a folder; {path} is a file")
 
 
 def counted(count: int, noun: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import ROOT, Json, by_name, listing, print_json
+from orthosparse.lab.commands._options import ROOT, Json, by_name, check_folder, listing, print_json
 from orthosparse.lab.names import check_name
 
 RESUMES_WITH = ()
@@ -38,6 +38,7 @@ def data(
 
     for name in names:
         check_name("data", name)
+    check_folder(root.expanduser(), "root")
     text, rest = TextColumn("{task.description}"), (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     to = console(stderr=True)
     with Progress(text, BarColumn(), *rest, console=to, transient=True, disable=not to.is_terminal) as progress:
