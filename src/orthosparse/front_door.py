@@ -256,7 +256,7 @@ def _layers(model: nn.Module, density: Density, **which: Any) -> dict[str, Layer
         layers = {name: layers[name] for name in densities_by_layer(density, layers)}
     for name, layer in layers.items():
         check_parameter(name, layer.parameter())
-    masking.check_maskable(masking.owners_of(model, layers), "model")
+    masking.check_maskable(model, layers)
     return layers
 
 

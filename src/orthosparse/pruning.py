@@ -142,7 +142,7 @@ def _layers(
     for name, layer in layers.items():
         check_parameter(name, layer.parameter())
     if not old:
-        masking.check_maskable(masking.owners_of(model, layers), "model")
+        masking.check_maskable(model, layers)
     return layers
 
 

@@ -10,7 +10,6 @@ from orthosparse.masking.attach import (
     is_sparsified,
     masked_layers,
     masks_of,
-    owners_of,
     synchronize,
 )
 from orthosparse.masking.exchange import compact_modules, on_masked_forms
@@ -30,7 +29,6 @@ __all__ = [
     "masked_layers",
     "masks_of",
     "on_masked_forms",
-    "owners_of",
     "replace_masks",
     "synchronize",
     "to_semi_structured",

@@ -78,7 +78,7 @@ def attach(
 def check_attachable(model: nn.Module, names: Iterable[str], owners: Mapping[str, list[Owner]]) -> None:
     """Raise ValueError if the tensor of a name cannot get a mask."""
     check_autograd()
-    check_maskable({name: owners[name] for name in names}, "masks")
+    _check_owners({name: owners[name] for name in names}, "masks")
     for name in names:
         for owner in owners[name]:
             if is_managed_elsewhere(model, owner, leaf(*owner)):
@@ -87,8 +87,12 @@ def check_attachable(model: nn.Module, names: Iterable[str], owners: Mapping[str
                 )
 
 
-def check_maskable(owners: Mapping[str, list[Owner]], argument: str) -> None:
-    """Raise ValueError, of `argument`, if a tensor cannot get a mask because of what its modules are."""
+def check_maskable(model: nn.Module, layers: Mapping[str, Layer]) -> None:
+    """Raise ValueError if a layer cannot get a mask because of what its modules are, before any mask is made."""
+    _check_owners(owners_of(model, layers), "model")
+
+
+def _check_owners(owners: Mapping[str, list[Owner]], argument: str) -> None:
     for name, places in owners.items():
         for owner in places:
             if reason := why_unmaskable(*owner):

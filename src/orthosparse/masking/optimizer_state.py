@@ -52,15 +52,18 @@ def check_elementwise(optimizer: torch.optim.Optimizer | None, parameters: Itera
         if isinstance(optimizer, torch.optim.LBFGS):  # keeps a list of parameters, and the state under the first one
             raise ValueError("optimizer: expected one that holds its state weight by weight; got LBFGS: make a new one")
         for name, value in optimizer.state.get(parameter, {}).items():
-            # A number may be a vector of one; a matrix of one is what Adafactor holds of the single row of `values`.
-            single = (
-                value.numel() == 1 and value.dim() < 2 if isinstance(value, Tensor) else not isinstance(value, list)
-            )
-            if not single and getattr(value, "shape", None) != parameter.shape:
+            if not _is_number(value) and getattr(value, "shape", None) != parameter.shape:
                 raise ValueError(
                     f"optimizer: expected one that holds its state weight by weight; {type(optimizer).__name__} has "
                     f"{name!r} of another shape"
                 )
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a state is one number, as steps are; a matrix of one is what Adafactor holds of a single row."""
+    if isinstance(value, Tensor):
+        return value.numel() == 1 and value.dim() < 2
+    return not isinstance(value, list)
 
 
 def hand_over(
