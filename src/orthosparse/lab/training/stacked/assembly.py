@@ -150,7 +150,7 @@ def residual_of(
     layout = layout_of(single, in_shape)
     normed = [NormSlab(stage, norms, networks, keep, device) for stage, norms in layout.stages]
     head = Slab(layout.head, networks, keep, device)
-    maps = maps_of([stage for stage, _ in layout.stages], compute, device, fused)
+    maps = maps_of([stage for stage, _ in layout.stages], layout.activation, compute, device, fused)
     return Residual(layout, normed, run_of(head, compute, False), maps), [*normed, head]
 
 

@@ -1,19 +1,22 @@
 """The operations between feature maps by our own GPU kernels: fewer launches and fewer trips to memory than torch's."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from orthosparse.lab.models.stages import Grid, Stage
-from orthosparse.lab.training.stacked import map_launches
+from orthosparse.lab.training.stacked import cuda_launches, map_launches
+from orthosparse.lab.training.stacked.cuda_launches import Convolutions
 from orthosparse.lab.training.stacked.fused import chosen
 from orthosparse.lab.training.stacked.map_launches import plan_backward, plan_forward, plan_weight_grad
-from orthosparse.lab.training.stacked.maps import Below, Maps, grid_of
+from orthosparse.lab.training.stacked.maps import Below, Maps, Normed, Samples, grid_of
 from orthosparse.lab.training.stacked.operations import spread_out
 from orthosparse.lab.training.stacked.slab import NormSlab
 from orthosparse.lab.training.stacked.tiles import Tiling, spread_kernels
@@ -23,9 +26,24 @@ _NORM_WIDTHS = (16, 32, 64, 128, 256, 512)
 _LEAST = 4  # channels that are read in one piece
 
 
-def maps_of(stages: Sequence[Stage], dtype: torch.dtype, device: torch.device, fused: bool | None) -> Maps:
+def maps_of(
+    stages: Sequence[Stage], activation: str, dtype: torch.dtype, device: torch.device, fused: bool | None
+) -> Maps:
     """Return the operations between feature maps by our kernels, where they fit and are wanted; else torch's own."""
-    return FusedMaps(dtype) if chosen(fused, device) and fits(stages, dtype) else Maps(dtype)
+    if not chosen(fused, device) or not fits(stages, dtype):
+        return Maps(dtype)
+    in_cuda = dtype == torch.bfloat16 and device.type == "cuda"
+    return FusedMaps(dtype, _by_cuda(stages, activation, device) if in_cuda else {})
+
+
+def _by_cuda(stages: Sequence[Stage], activation: str, device: torch.device) -> dict[int, Convolutions]:
+    """Return the kernels in CUDA that there are for these stages, by channels."""
+    kernels = cuda_launches.library(device, activation)
+    if kernels is None:
+        return {}
+    processors = torch.cuda.get_device_properties(device).multi_processor_count
+    fitting = {stage.inputs for stage in stages if cuda_launches.fits(stage)}
+    return {channels: Convolutions(kernels, channels, processors) for channels in fitting}
 
 
 def norms_of(channels: Sequence[int], dtype: torch.dtype, device: torch.device, fused: bool | None) -> Maps:
@@ -42,10 +60,16 @@ def fits(stages: Sequence[Stage], dtype: torch.dtype) -> bool:
 
 
 class FusedMaps(Maps):
-    """The operations of a residual network, one launch each; sums are ``[members, tiles, 2, channels]`` here."""
+    """The operations of a residual network, one launch each; sums are ``[members, tiles, 2, channels]`` here.
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    Args:
+        by_cuda: kernels in CUDA for the convolutions that fit them (`cuda_launches.fits`), by channels. Triton has all
+            the others.
+    """
+
+    def __init__(self, dtype: torch.dtype, by_cuda: Mapping[int, Convolutions] = MappingProxyType({})) -> None:
         super().__init__(dtype)
+        self._by_cuda = by_cuda
         # Kept: a captured graph goes on with those that it saw, also when a shorter batch has needed others.
         self._forward: dict[NormSlab, Tensor] = {}
         self._backward: dict[NormSlab, Tensor] = {}
@@ -54,6 +78,9 @@ class FusedMaps(Maps):
 
     def refresh(self, slab: NormSlab) -> None:
         """Lay the kernels of a slab out for patches, for the forward and the backward pass."""
+        if self._own(slab) is not None:
+            super().refresh(slab)
+            return
         grid, stage, value = grid_of(slab), slab.stage, slab.weight.value
         kernels = value.view(*value.shape[:3], grid.kernel, grid.kernel, stage.inputs)
         kernels = functional.pad(kernels, (0, _missing(slab)))
@@ -75,10 +102,30 @@ class FusedMaps(Maps):
         """Return the samples with channels of zeros added to those that a network gets."""
         return functional.pad(x, (0, _missing(slab)))
 
-    def convolve(self, x: Tensor, slab: NormSlab, layer: int, *, counted: bool) -> tuple[Tensor, Tensor | None]:
+    def samples_for(self, slab: NormSlab, z: Tensor, scale_shift: Tensor, activation: str) -> Samples:
+        """Return what the convolutions of a slab read: kernels in CUDA normalise and activate it themselves."""
+        if self._own(slab) is not None:
+            return Normed(z, scale_shift, activation)
+        return super().samples_for(slab, z, scale_shift, activation)
+
+    def convolve(self, x: Samples, slab: NormSlab, layer: int, *, counted: bool) -> tuple[Tensor, Tensor | None]:
         """Return the convolution of the samples, and if `counted` the sums of it and of its squares."""
+        if (own := self._own(slab)) is not None:
+            return own.convolve(x, self._weights[slab][layer], counted=counted)
+        assert isinstance(x, Tensor), "see `samples_for`"
         width, shared = slab.stage.outputs, plan_forward(grid_of(slab), slab.stage.outputs)
         return map_launches.convolve(x, self._forward[slab][layer], shared, width, counted=counted)
+
+    def backward(
+        self, slab: NormSlab, layer: int, v: Tensor, z: Tensor, sums: Tensor, x: Samples, **what: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Take a gradient back through a layer, in one launch where a kernel in CUDA fits; see `Maps`."""
+        if (own := self._own(slab)) is None:
+            return super().backward(slab, layer, v, z, sums, x, **what)
+        coefficients = self.norm_grads(slab, layer, sums, v.shape[1])
+        products = self._room_for(slab, own.products_shape(v))[layer]
+        del what["activation"]  # the kernels are built for it
+        return own.convolve_backward(v, z, coefficients, x, self._weights[slab][layer], products=products, **what)
 
     def convolve_backward(
         self, grad: Tensor, slab: NormSlab, layer: int, *, add: Tensor | None = None, below: Below | None = None
@@ -95,15 +142,27 @@ class FusedMaps(Maps):
     def weight_grad(self, slab: NormSlab, layer: int, grad: Tensor, x: Tensor) -> None:
         """Write the product of every share of the patches with what they saw."""
         shared = plan_weight_grad(grid_of(slab), slab.stage.outputs)
-        shape = map_launches.products_shape(grad, x, shared)
+        products = self._room_for(slab, map_launches.products_shape(grad, x, shared))
+        map_launches.weight_grad(grad, x, products[layer], shared)
+
+    def _room_for(self, slab: NormSlab, shape: tuple[int, ...]) -> Tensor:
+        """Return where products of this shape are written for every layer of a slab."""
         if (slab, shape) not in self._products:
-            made = torch.empty(len(slab.stage.names), *shape, dtype=torch.float32, device=x.device)
+            made = torch.empty(len(slab.stage.names), *shape, dtype=torch.float32, device=slab.weight.value.device)
             self._products[slab, shape] = made
         self._last[slab] = self._products[slab, shape]
-        map_launches.weight_grad(grad, x, self._last[slab][layer], shared)
+        return self._last[slab]
+
+    def _own(self, slab: NormSlab) -> Convolutions | None:
+        """Return the kernel in CUDA for the convolutions of a slab, where there is one."""
+        return self._by_cuda.get(slab.stage.inputs) if cuda_launches.fits(slab.stage) else None
 
     def collect(self, slab: NormSlab) -> None:
         """Add up the shares, and what the outputs of a patch give to each weight; compute norms."""
+        if self._own(slab) is not None:
+            torch.sum(self._last[slab], 2, out=slab.weight.gradient)
+            slab.mask_gradients()
+            return
         grid, stage, products = grid_of(slab), slab.stage, self._last[slab].sum(2)
         tiling, side = plan_weight_grad(grid, stage.outputs)[0], grid.kernel
         shape = (*products.shape[:2], *tiling.patch, stage.outputs, *tiling.window, -1)

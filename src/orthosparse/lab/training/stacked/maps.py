@@ -28,6 +28,17 @@ class Below(NamedTuple):
     activation: str
 
 
+class Normed(NamedTuple):
+    """Samples that a convolution normalises and activates as it reads them: `z` by `scale_shift`."""
+
+    z: Tensor
+    scale_shift: Tensor
+    activation: str
+
+
+Samples = Tensor | Normed
+
+
 class Maps:
     """The operations between feature maps.
 
@@ -48,11 +59,45 @@ class Maps:
         del slab  # as they are
         return x
 
-    def convolve(self, x: Tensor, slab: NormSlab, layer: int, *, counted: bool) -> tuple[Tensor, Tensor | None]:
+    def samples_for(self, slab: NormSlab, z: Tensor, scale_shift: Tensor, activation: str) -> Samples:
+        """Return the normalised and activated `z` as the convolutions of a slab read it."""
+        del slab  # for all the same
+        return self.normalise(z, scale_shift, activation)
+
+    def convolve(self, x: Samples, slab: NormSlab, layer: int, *, counted: bool) -> tuple[Tensor, Tensor | None]:
         """Return the convolution of the samples, and if `counted` the sums of it and of its squares."""
+        assert isinstance(x, Tensor), "see `samples_for`"
         networks = zip(x, self._weights[slab][layer], strict=True)
         found = torch.stack([convolved(one, kernel, grid_of(slab)) for one, kernel in networks])
         return found, self.sums(found, found) if counted else None
+
+    def backward(
+        self,
+        slab: NormSlab,
+        layer: int,
+        v: Tensor,
+        z: Tensor,
+        sums: Tensor,
+        x: Samples,
+        *,
+        add: Tensor | None = None,
+        below: Tensor | None = None,
+        activation: str = "linear",
+    ) -> tuple[Tensor, Tensor | None]:
+        """Take a gradient back through a layer: its normalisation, and its convolution. Take note of all its gradients.
+
+        Args:
+            v, z: the gradient after the normalisation, and what was normalised, the convolution of `x`.
+            sums: of `v` with `z`.
+            add: another gradient of `x`.
+            below: what was normalised, and activated by `activation`, to give `x`. With it the gradient is that before
+                the activation, and comes with its sums; without it, it is that of `x`, and None.
+        """
+        assert isinstance(x, Tensor), "see `samples_for`"
+        inner = self.norm_backward(v, z, self.norm_grads(slab, layer, sums, v.shape[1]))
+        self.weight_grad(slab, layer, inner, x)
+        after = None if below is None else Below(x, below, activation)
+        return self.convolve_backward(inner, slab, layer, add=add, below=after)
 
     def convolve_backward(
         self, grad: Tensor, slab: NormSlab, layer: int, *, add: Tensor | None = None, below: Below | None = None

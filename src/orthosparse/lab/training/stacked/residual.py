@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from orthosparse.lab.models.resnet import Block, ResNet
 from orthosparse.lab.models.stages import ACTIVATION_NAMES, Grid, Norms, Stage
 from orthosparse.lab.training.stacked.chain import LayerRun
-from orthosparse.lab.training.stacked.maps import Below, Maps
+from orthosparse.lab.training.stacked.maps import Below, Maps, Samples
 from orthosparse.lab.training.stacked.slab import NormSlab
 
 
@@ -107,7 +107,7 @@ class _Seen(NamedTuple):
 
     x: Tensor
     first: Tensor
-    between: Tensor
+    between: Samples
     second: Tensor
     beside: Tensor | None
     y: Tensor
@@ -185,7 +185,7 @@ class _Pass:
     def block(self, at: BlockAt, x: Tensor) -> _Seen:
         activation = self.layout.activation
         first, scale_shift = self._normed(x, at.first)
-        between = self.maps.normalise(first, scale_shift, activation)
+        between = self.maps.samples_for(self.slabs[at.second.stage], first, scale_shift, activation)
         second, scale_shift = self._normed(between, at.second)
         if at.shortcut is None:
             return _Seen(x, first, between, second, None, self.maps.normalise(second, scale_shift, activation, x))
@@ -197,23 +197,21 @@ class _Pass:
         self, at: BlockAt, seen: _Seen, before: Tensor, v: Tensor, sums: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the gradient before the activation that gave the input of a block, and its sums with `before`."""
-        maps, activation = self.maps, self.layout.activation
-        inner = self._norm_backward(at.second, v, seen.second, sums)
-        self._weight_grad(at.second, inner, seen.between)
-        found, own = self._input_grad(at.second, inner, below=Below(seen.between, seen.first, activation))
-        inner = self._norm_backward(at.first, found, seen.first, own)
-        self._weight_grad(at.first, inner, seen.x)
+        activation = self.layout.activation
+        inner, own = self._backward(
+            at.second, v, seen.second, sums, seen.between, below=seen.first, activation=activation
+        )
         add = v
         if at.shortcut is not None and seen.beside is not None:
-            beside = self._norm_backward(at.shortcut, v, seen.beside, maps.sums(v, seen.beside))
-            self._weight_grad(at.shortcut, beside, seen.x)
-            add, _ = self._input_grad(at.shortcut, beside)
-        return self._input_grad(at.first, inner, add=add, below=Below(seen.x, before, activation))
+            add, _ = self._backward(at.shortcut, v, seen.beside, self.maps.sums(v, seen.beside), seen.x)
+        return self._backward(at.first, inner, seen.first, own, seen.x, add=add, below=before, activation=activation)
 
     def stem_backward(self, x: Tensor, z: Tensor, v: Tensor, sums: Tensor) -> None:
-        self._weight_grad(self.layout.stem, self._norm_backward(self.layout.stem, v, z, sums), x)
+        slab, layer = self.slabs[self.layout.stem.stage], self.layout.stem.layer
+        grad = self.maps.norm_backward(v, z, self.maps.norm_grads(slab, layer, sums, v.shape[1]))
+        self.maps.weight_grad(slab, layer, grad, x)
 
-    def _normed(self, x: Tensor, at: LayerAt) -> tuple[Tensor, Tensor]:
+    def _normed(self, x: Samples, at: LayerAt) -> tuple[Tensor, Tensor]:
         slab = self.slabs[at.stage]
         z, sums = self.maps.convolve(x, slab, at.layer, counted=not self.tested)
         if sums is None:
@@ -222,11 +220,5 @@ class _Pass:
             raise ValueError("batch: expected more than one value a channel to train on; got a single one")
         return z, self.maps.scale_shift(slab, at.layer, sums, z.shape[1])
 
-    def _norm_backward(self, at: LayerAt, v: Tensor, z: Tensor, sums: Tensor) -> Tensor:
-        return self.maps.norm_backward(v, z, self.maps.norm_grads(self.slabs[at.stage], at.layer, sums, v.shape[1]))
-
-    def _weight_grad(self, at: LayerAt, grad: Tensor, x: Tensor) -> None:
-        self.maps.weight_grad(self.slabs[at.stage], at.layer, grad, x)
-
-    def _input_grad(self, at: LayerAt, grad: Tensor, **what: Any) -> tuple[Tensor, Any]:
-        return self.maps.convolve_backward(grad, self.slabs[at.stage], at.layer, **what)
+    def _backward(self, at: LayerAt, *given: Any, **what: Any) -> tuple[Tensor, Any]:
+        return self.maps.backward(self.slabs[at.stage], at.layer, *given, **what)

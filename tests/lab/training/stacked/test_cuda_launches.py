@@ -1,0 +1,199 @@
+"""Our CUDA kernels against torch's operations: built for a CPU everywhere, and by nvcc where there is a GPU."""
+
+import logging
+import subprocess
+
+import pytest
+import torch
+
+from lab.training.stacked.emulator import emulated, needs_compiler
+from orthosparse.lab.models import ACTIVATIONS
+from orthosparse.lab.models.stages import Grid, Stage
+from orthosparse.lab.training.stacked import cuda_launches
+from orthosparse.lab.training.stacked.cuda_launches import Convolutions, fits
+from orthosparse.lab.training.stacked.maps import Below, Maps, Normed
+from orthosparse.lab.training.stacked.operations import convolved, input_grad, weight_grad
+
+TORCH = Maps(torch.float32)
+# Of bfloat16, which rounds results by half of 2**-8 at most, 2**-9 / sqrt(3) on average.
+ROUNDING = 2e-3
+PIXEL = 5 * 32 + 9  # inside a map, so that it meets every tap
+
+
+class Case:
+    """Random samples, weights and gradients of some networks; images that do not fill the last tile of each."""
+
+    def __init__(self, channels, images, activation, generator, *, networks=2, device="cpu"):
+        side = 512 // channels
+        self.grid, self.activation = Grid(side, side, 3, 1, circular=False), activation
+        self._generator, self._device = generator, device
+        rows = (networks, images * side * side, channels)
+        self.below, self.v, self.z, self.add = (self.drawn(*rows).bfloat16() for _ in range(4))
+        weights = self.drawn(networks, channels, 9 * channels)
+        self.weights = (weights * (2 / (9 * channels)) ** 0.5).bfloat16()
+        self.scale_shift = 1 + 0.3 * self.drawn(3, networks, channels)
+        self.coefficients = 1 + 0.3 * self.drawn(4, networks, channels)
+        self.x = TORCH.normalise(self.below.float(), self.scale_shift, activation).bfloat16()
+        self.normed = Normed(self.below, self.scale_shift, activation)
+
+    def drawn(self, *shape):
+        return torch.randn(*shape, generator=self._generator).to(self._device)
+
+    def convolution(self):
+        pairs = zip(self.x.float(), self.weights.float(), strict=True)
+        return torch.stack([convolved(x, weight, self.grid) for x, weight in pairs])
+
+    def gradients(self, add):
+        """Return the gradient before the activation, and those of the weights."""
+        inner = TORCH.norm_backward(self.v.float(), self.z.float(), self.coefficients).bfloat16().float()
+        triples = list(zip(inner, self.weights.float(), self.x.float(), strict=True))
+        found = torch.stack([input_grad(grad, weight, self.grid) for grad, weight, _ in triples])
+        found += 0 if add is None else add.float()
+        v, _ = TORCH.activation_backward(found, Below(self.x.float(), self.below.float(), self.activation))
+        return v, torch.stack([weight_grad(grad, x, weight, self.grid) for grad, weight, x in triples])
+
+
+def error(mine, theirs):
+    """Return the norm of the difference, relative to that of the whole."""
+    return float((mine.double() - theirs.double()).norm() / theirs.double().norm())
+
+
+def check_forward(kernels, case):
+    for x in (case.x, case.normed):
+        found, sums = kernels.convolve(x, case.weights, counted=True)
+        assert error(found, case.convolution()) < ROUNDING
+        assert error(sums.sum(1), TORCH.sums(found, found)) < 1e-6
+        again, none = kernels.convolve(x, case.weights, counted=False)
+        assert torch.equal(again, found)
+        assert none is None
+
+
+def check_backward(kernels, case):
+    for x, add in ((case.x, case.add), (case.normed, None)):
+        products = torch.full(kernels.products_shape(case.v), torch.nan, device=case.v.device)
+        given = (case.v, case.z, case.coefficients, x, case.weights)
+        found, sums = kernels.convolve_backward(*given, products=products, add=add, below=case.below)
+        v, weights = case.gradients(add)
+        assert error(found, v) < ROUNDING
+        assert error(sums.sum(1), TORCH.sums(found, case.below)) < 1e-6
+        # A gradient may round the other way where sums are taken in another order.
+        assert error(products.sum(1), weights) < 1e-4
+
+
+@needs_compiler
+@pytest.mark.parametrize(("channels", "images"), [(16, 3), (32, 3), (64, 5)])
+def test_the_kernels_compute_what_torch_computes(channels, images, generator):
+    case = Case(channels, images, "relu", generator)
+    kernels = Convolutions(emulated("relu"), channels, processors=2)
+    check_forward(kernels, case)
+    check_backward(kernels, case)
+
+
+@needs_compiler
+@pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "relu"])
+def test_they_know_all_activations(activation, generator):
+    case = Case(16, 1, activation, generator, networks=1)
+    kernels = Convolutions(emulated(activation), 16, processors=1)
+    check_forward(kernels, case)
+    check_backward(kernels, case)
+
+
+@needs_compiler
+def test_the_bits_of_a_network_do_not_depend_on_the_others_nor_on_the_processors(generator):
+    case = Case(16, 2, "relu", generator, networks=3)
+    given = (case.v, case.z, case.coefficients, case.x, case.weights)
+    alone = [tensor[1:2] if len(tensor) == 3 else tensor[:, 1:2].contiguous() for tensor in given]
+    found = []
+    for processors, (*passed, below) in ((4, (*given, case.below)), (1, (*alone, case.below[1:2]))):
+        kernels = Convolutions(emulated("relu"), 16, processors)
+        products = torch.empty(kernels.products_shape(passed[0]))
+        z, sums = kernels.convolve(passed[3], passed[4], counted=True)
+        found.append([z, sums, *kernels.convolve_backward(*passed, products=products, below=below)])
+    for whole, one in zip(*found, strict=True):
+        assert torch.equal(whole[1:2], one)
+
+
+@needs_compiler
+def test_what_is_not_finite_stays_so(generator):
+    case = Case(16, 1, "relu", generator, networks=1)
+    kernels = Convolutions(emulated("relu"), 16, processors=1)
+    case.below[0, PIXEL, 3] = torch.nan
+    found, sums = kernels.convolve(case.normed, case.weights, counted=True)
+    assert found[0, PIXEL].isnan().all()  # every output channel sees the pixel
+    assert sums.isnan().all()
+    case.v[0, PIXEL, 3] = torch.nan
+    products = torch.empty(kernels.products_shape(case.v))
+    given = (case.v, case.z, case.coefficients, case.x, case.weights)
+    back, sums = kernels.convolve_backward(*given, products=products, below=case.z)
+    assert back[0, PIXEL].isnan().any()
+    assert sums.isnan().any()
+    assert products[..., 3, :].isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("stage", "fitting"),
+    [
+        (Stage(("a",), 16, 16, Grid(32, 32, 3, 1, circular=False)), True),
+        (Stage(("a",), 64, 64, Grid(8, 8, 3, 1, circular=False)), True),
+        (Stage(("a",), 16, 32, Grid(32, 32, 3, 1, circular=False)), False),
+        (Stage(("a",), 16, 16, Grid(32, 32, 3, 2, circular=False)), False),
+        (Stage(("a",), 16, 16, Grid(32, 32, 1, 1, circular=False)), False),
+        (Stage(("a",), 16, 16, Grid(32, 32, 3, 1, circular=True)), False),
+        (Stage(("a",), 16, 16, Grid(16, 16, 3, 1, circular=False)), False),
+        (Stage(("a",), 8, 8, Grid(64, 64, 3, 1, circular=False)), False),
+        (Stage(("a",), 64, 64), False),
+    ],
+)
+def test_only_convolutions_of_equal_channels_on_the_maps_of_the_paper_fit(stage, fitting):
+    assert fits(stage) is fitting
+
+
+def test_without_nvcc_there_are_no_kernels_and_it_is_said(monkeypatch, caplog):
+    device = torch.device("cuda", 7)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(cuda_launches, "_nvcc", lambda: None)
+    with caplog.at_level(logging.INFO):
+        assert cuda_launches.library.__wrapped__(device, "relu") is None
+    assert "no nvcc" in caplog.text
+
+
+def test_where_nvcc_fails_there_are_no_kernels_and_it_is_said(monkeypatch, caplog, tmp_path):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    broken = tmp_path / "nvcc"
+    broken.write_text("#!/bin/sh\necho no such architecture >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(cuda_launches, "_nvcc", lambda: str(broken))
+    assert cuda_launches.library.__wrapped__(torch.device("cuda", 7), "relu") is None
+    assert "no such architecture" in caplog.text
+    assert [path.name for path in (tmp_path / "orthosparse").iterdir()] == []
+
+
+def test_kernels_are_built_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    built = []
+
+    def run(command, **how):
+        built.append(command)
+        cuda_launches.Path(command[-1]).write_bytes(b"a library")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    first = cuda_launches._built("nvcc", ("-DACTIVATION=relu",))
+    assert cuda_launches._built("nvcc", ("-DACTIVATION=relu",)) == first
+    other = cuda_launches._built("nvcc", ("-DACTIVATION=tanh",))
+    assert other != first
+    assert len(built) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("activation", ["relu", "selu", "tanh"])
+@pytest.mark.parametrize(("channels", "images"), [(16, 37), (32, 37), (64, 37)])
+def test_on_a_gpu_the_kernels_compute_what_torch_computes(channels, images, activation, generator):
+    device = torch.device("cuda", 0)
+    library = cuda_launches.library(device, activation)
+    if library is None:
+        pytest.skip("no nvcc")
+    case = Case(channels, images, activation, generator, networks=3, device=device)
+    kernels = Convolutions(library, channels, torch.cuda.get_device_properties(device).multi_processor_count)
+    check_forward(kernels, case)
+    check_backward(kernels, case)
