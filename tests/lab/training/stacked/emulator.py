@@ -19,6 +19,8 @@ def emulated(activation):
     """Return the kernels for networks of an activation."""
     with tempfile.TemporaryDirectory() as folder:
         out, headers = Path(folder) / "emulated.so", Path(__file__).with_name("emulated")
-        flags = ["-std=c++17", "-O1", "-w", "-fPIC", "-shared", f"-I{headers}", f"-DACTIVATION={activation}"]
-        subprocess.run(["g++", *flags, "-x", "c++", str(_SOURCES / "convolutions.cu"), "-o", str(out)], check=True)
+        flags = ["-std=c++17", "-O1", "-w", "-fPIC", "-shared", f"-DACTIVATION={activation}"]
+        found = [f"-I{headers}", f"-I{_SOURCES}"]  # in this order: of two headers of one name the first is taken
+        source = ["-x", "c++", str(_SOURCES / "convolutions.cu"), "-o", str(out)]
+        subprocess.run(["g++", *flags, *found, *source], check=True)
         return cuda_launches.loaded(out)

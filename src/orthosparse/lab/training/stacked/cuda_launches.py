@@ -72,7 +72,7 @@ def loaded(path: Path) -> ctypes.CDLL:
     kernels = ctypes.CDLL(str(path))
     number = ctypes.c_int
     kernels.convolve_forward.argtypes = [number, number, number, _Forward, ctypes.c_void_p]
-    kernels.convolve_back.argtypes = [number, number, number, _Backward, ctypes.c_void_p]
+    kernels.convolve_backward.argtypes = [number, number, number, _Backward, ctypes.c_void_p]
     kernels.plan_of.argtypes = [number, number * 4]
     return kernels
 
@@ -155,7 +155,7 @@ class Convolutions:
         sums = self._sums(v, tiles)
         pointers = (v, z, coefficients, samples, scale_shift, weights, add, below, out, sums, products)
         given = _Backward(*map(_at, pointers), images, each)
-        self._check(self._kernels.convolve_back(self._channels, len(v), blocks, given, _stream(v)))
+        self._check(self._kernels.convolve_backward(self._channels, len(v), blocks, given, _stream(v)))
         return out, sums
 
     def _images(self, x: Tensor) -> int:

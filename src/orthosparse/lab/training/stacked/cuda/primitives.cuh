@@ -30,13 +30,15 @@ __device__ inline Address address_of(const void* place) {
 __device__ inline void load_matrices(uint32_t (&found)[4], Address row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(found[0]), "=r"(found[1]), "=r"(found[2]), "=r"(found[3])
-                 : "r"(row) : "memory");
+                 : "r"(row)
+                 : "memory");
 }
 
 __device__ inline void load_matrices_transposed(uint32_t (&found)[4], Address row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(found[0]), "=r"(found[1]), "=r"(found[2]), "=r"(found[3])
-                 : "r"(row) : "memory");
+                 : "r"(row)
+                 : "memory");
 }
 
 // Adds the product of a 16 x 16 and a 16 x 8 matrix of bfloat16. Lane i holds of the sum rows i / 4 and i / 4 + 8,
