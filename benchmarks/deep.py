@@ -13,6 +13,7 @@ import argparse
 import gc
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -28,12 +29,14 @@ from orthosparse.lab.seeds import fenced
 from orthosparse.lab.training import Recipe, Run, State, assemble, launch, recipe_for
 from orthosparse.lab.training.assembly import started
 from orthosparse.lab.training.devices import arithmetic
+from orthosparse.lab.training.stacked import cuda_launches
 from orthosparse.lab.training.stacked.assembly import stack_of
 from orthosparse.lab.training.starts import Start, start_of
 from orthosparse.lab.training.step import Stepper
 
 PARTS = ("start", "mlp", "cnn", "depth", "residual", "vgg")
 WHOLE = ("resnet32", "vgg16c")  # models of one size
+WAYS = ("our kernels", "our kernels, without nvcc", "torch's operations")
 EPOCHS, BATCHES = 100, {"mlp1000": 422, "cnn1000": 352, "resnet32": 352, "vgg16c": 352}
 
 
@@ -274,13 +277,24 @@ def normalised(
             "faster": 1.0,
             "epoch_s_each": plain["ms"] * BATCHES[model] / 1e3,
         }
-        for fused in (True, False) if cuda else (False,):
+        for way in WAYS if cuda else WAYS[-1:]:
+            fused = way != "torch's operations"
             for members in counts if fused or not cuda else counts[:2]:
-                row = stack_step(config, members, size, device, fused=fused)
+                with without_nvcc() if way.endswith("without nvcc") else nullcontext():
+                    row = stack_step(config, members, size, device, fused=fused)
                 seconds = row["ms"] * BATCHES[model] / 1e3 / members
-                how = {"way": "our kernels" if fused else "torch's operations", "members": members}
-                faster = members * plain["ms"] / row["ms"]
+                how, faster = {"way": way, "members": members}, members * plain["ms"] / row["ms"]
                 yield {**about, **how, **row, "faster": faster, "epoch_s_each": seconds}
+
+
+@contextmanager
+def without_nvcc() -> Iterator[None]:
+    """Compute by kernels in Triton alone, as where nvcc is not installed."""
+    library, cuda_launches.library = cuda_launches.library, lambda *_: None
+    try:
+        yield
+    finally:
+        cuda_launches.library = library
 
 
 def main() -> None:

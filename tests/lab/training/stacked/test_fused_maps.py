@@ -2,15 +2,17 @@
 
 import importlib
 import importlib.util
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from lab.training.stacked.emulator import emulated, needs_compiler
 from lab.training.stacked.hopper import SHARED, Notes
 from lab.training.stacked.interpreter import check_interpreted, needs_interpreter
 from lab.training.stacked.stacked import check_same, given_to, networks_of, passed, stacked
 from orthosparse.lab.training.devices import arithmetic
-from orthosparse.lab.training.stacked import fused_maps, map_launches
+from orthosparse.lab.training.stacked import cuda_launches, fused_maps, map_launches
 from orthosparse.lab.training.stacked.fused_maps import FusedMaps, fits
 from orthosparse.lab.training.stacked.maps import Maps
 from orthosparse.lab.training.stacked.residual import layout_of
@@ -117,6 +119,19 @@ def test_on_a_gpu_the_logits_of_a_member_do_not_depend_on_the_others(generator):
     )
     assert torch.equal(whole["logits"][1:], alone["logits"])
     assert torch.equal(whole["0 scale"][:, 1:], alone["0 scale"])
+
+
+@needs_compiler
+@pytest.mark.parametrize(("room", "channels"), [(232_448, {16, 32, 64}), (166_912, {16, 32}), (101_376, {32})])
+def test_kernels_in_cuda_are_taken_where_a_block_has_room(room, channels, generator, monkeypatch):
+    # An H200, an A100, and a GPU for games; the emulator takes the number of a device for its room.
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=100))
+    monkeypatch.setattr(cuda_launches, "library", lambda device, activation: emulated(activation))
+    stages = [stage for stage, _ in layout_of(networks_of(PICTURES, generator)[0], PICTURES).stages]
+    found = fused_maps._by_cuda(stages, "relu", SimpleNamespace(index=room))
+    assert found.keys() == channels
+    monkeypatch.setattr(cuda_launches, "library", lambda device, activation: None)
+    assert fused_maps._by_cuda(stages, "relu", SimpleNamespace(index=room)) == {}
 
 
 def test_networks_that_do_not_fit_are_left_to_torch(generator, monkeypatch):

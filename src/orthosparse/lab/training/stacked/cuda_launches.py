@@ -38,6 +38,12 @@ class _Backward(ctypes.Structure):
     )
 
 
+class _Plan(ctypes.Structure):
+    """How a pass is shared out: images of a tile, blocks of a multiprocessor, bytes of shared memory of a block."""
+
+    _fields_ = tuple((name, ctypes.c_int) for name in ("images", "blocks", "bytes"))
+
+
 def fits(stage: Stage) -> bool:
     """Return whether the kernels compute convolutions of this shape, in bfloat16."""
     grid, channels = stage.grid, stage.inputs
@@ -73,7 +79,7 @@ def loaded(path: Path) -> ctypes.CDLL:
     number = ctypes.c_int
     kernels.convolve_forward.argtypes = [number, number, number, _Forward, ctypes.c_void_p]
     kernels.convolve_backward.argtypes = [number, number, number, _Backward, ctypes.c_void_p]
-    kernels.plan_of.argtypes = [number, number * 4]
+    kernels.plans_of.argtypes = [number, number, _Plan * 2]
     return kernels
 
 
@@ -104,22 +110,25 @@ def _built(nvcc: str, flags: tuple[str, ...]) -> Path:
 class Convolutions:
     """The kernels for convolutions of so many channels.
 
+    Attributes:
+        fit: whether blocks have room on the device.
+
     Args:
+        device: its number.
         processors: multiprocessors that blocks are shared out to.
     """
 
-    def __init__(self, kernels: ctypes.CDLL, channels: int, processors: int) -> None:
-        self._kernels, self._channels = kernels, channels
-        plan = (ctypes.c_int * 4)()
-        kernels.plan_of(channels, plan)
-        self._tile, self._tile_back = plan[0], plan[2]
-        self._slots, self._slots_back = processors * plan[1], processors * plan[3]
+    def __init__(self, kernels: ctypes.CDLL, channels: int, device: int, processors: int) -> None:
+        self._kernels, self._channels, self._processors = kernels, channels, processors
+        plans = (_Plan * 2)()
+        self.fit = bool(kernels.plans_of(channels, device, plans))
+        self._forward, self._backward = plans
 
     def convolve(self, x: Samples, weights: Tensor, *, counted: bool) -> tuple[Tensor, Tensor | None]:
         """Return the convolution of samples ``[networks, rows, channels]``, and its sums by tile if `counted`."""
         z, scale_shift = _read(x)
         out, images = torch.empty_like(z), self._images(z)
-        tiles, blocks, each = self._shares(images, len(z), self._tile, self._slots)
+        tiles, blocks, each = self._shares(images, len(z), self._forward)
         sums = self._sums(z, tiles) if counted else None
         given = _Forward(_at(z), _at(scale_shift), _at(weights), _at(out), _at(sums), images, each)
         self._check(self._kernels.convolve_forward(self._channels, len(z), blocks, given, _stream(z)))
@@ -127,7 +136,7 @@ class Convolutions:
 
     def products_shape(self, v: Tensor) -> tuple[int, int, int, int]:
         """Return the shape of the products whose sums over blocks, its second axis, are gradients of weights."""
-        blocks = self._shares(self._images(v), len(v), self._tile_back, self._slots_back)[1]
+        blocks = self._shares(self._images(v), len(v), self._backward)[1]
         return len(v), blocks, self._channels, 9 * self._channels
 
     def convolve_backward(
@@ -151,7 +160,7 @@ class Convolutions:
         """
         samples, scale_shift = _read(x)
         out, images = torch.empty_like(v), self._images(v)
-        tiles, blocks, each = self._shares(images, len(v), self._tile_back, self._slots_back)
+        tiles, blocks, each = self._shares(images, len(v), self._backward)
         sums = self._sums(v, tiles)
         pointers = (v, z, coefficients, samples, scale_shift, weights, add, below, out, sums, products)
         given = _Backward(*map(_at, pointers), images, each)
@@ -161,10 +170,10 @@ class Convolutions:
     def _images(self, x: Tensor) -> int:
         return x.shape[1] // (_SQUARE // self._channels) ** 2
 
-    def _shares(self, images: int, networks: int, tile: int, slots: int) -> tuple[int, int, int]:
+    def _shares(self, images: int, networks: int, plan: _Plan) -> tuple[int, int, int]:
         """Return the tiles of a network, the blocks that share them, and the tiles of each: one wave of blocks."""
-        tiles = -(-images // tile)
-        each = -(-tiles // max(1, slots // networks))
+        tiles = -(-images // plan.images)
+        each = -(-tiles // max(1, self._processors * plan.blocks // networks))
         return tiles, -(-tiles // each), each
 
     def _sums(self, x: Tensor, tiles: int) -> Tensor:

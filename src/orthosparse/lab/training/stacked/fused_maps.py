@@ -37,13 +37,15 @@ def maps_of(
 
 
 def _by_cuda(stages: Sequence[Stage], activation: str, device: torch.device) -> dict[int, Convolutions]:
-    """Return the kernels in CUDA that there are for these stages, by channels."""
+    """Return the kernels in CUDA that there are for these stages and have room on the device, by channels."""
     kernels = cuda_launches.library(device, activation)
     if kernels is None:
         return {}
+    number = torch.cuda.current_device() if device.index is None else device.index
     processors = torch.cuda.get_device_properties(device).multi_processor_count
     fitting = {stage.inputs for stage in stages if cuda_launches.fits(stage)}
-    return {channels: Convolutions(kernels, channels, processors) for channels in fitting}
+    made = {channels: Convolutions(kernels, channels, number, processors) for channels in fitting}
+    return {channels: each for channels, each in made.items() if each.fit}
 
 
 def norms_of(channels: Sequence[int], dtype: torch.dtype, device: torch.device, fused: bool | None) -> Maps:

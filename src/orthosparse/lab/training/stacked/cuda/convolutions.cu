@@ -29,14 +29,24 @@ constexpr int NO_SUCH_CHANNELS = -1;
 
 }  // namespace
 
-// For every number of channels: images of a tile and blocks that a multiprocessor runs at once, forward and backward.
-extern "C" void plan_of(int channels, int (&plan)[4]) {
-    const auto fill = [&plan](auto forward, auto backward) {
-        plan[0] = forward.IMAGES, plan[1] = forward.BLOCKS, plan[2] = backward.IMAGES, plan[3] = backward.BLOCKS;
-    };
-    if (channels == 16) fill(Forward<16>{}, Backward<16>{});
-    if (channels == 32) fill(Forward<32>{}, Backward<32>{});
-    if (channels == 64) fill(Forward<64>{}, Backward<64>{});
+// How a pass over convolutions of so many channels is shared out: images of a tile, blocks that a multiprocessor runs
+// at once, and bytes of shared memory that a block needs.
+struct Plan {
+    int images, blocks, bytes;
+};
+
+template <int CHANNELS>
+void fill(Plan (&plans)[2]) {
+    plans[0] = {Forward<CHANNELS>::IMAGES, Forward<CHANNELS>::BLOCKS, ForwardMemory<CHANNELS>::BYTES};
+    plans[1] = {Backward<CHANNELS>::IMAGES, Backward<CHANNELS>::BLOCKS, BackwardMemory<CHANNELS>::BYTES};
+}
+
+// Gives the plans of the forward and of the backward pass, and returns whether blocks of both have room on a device.
+extern "C" int plans_of(int channels, int device, Plan (&plans)[2]) {
+    if (channels == 16) fill<16>(plans);
+    if (channels == 32) fill<32>(plans);
+    if (channels == 64) fill<64>(plans);
+    return plans[0].bytes <= room_on(device) && plans[1].bytes <= room_on(device);
 }
 
 // Writes the convolution of x, and unless null its sums: [networks, tiles, 2, channels]. Unless null, scale_shift is

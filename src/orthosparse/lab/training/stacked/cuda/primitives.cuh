@@ -82,6 +82,13 @@ __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" :::
 // Has 128 bytes of global memory brought nearer.
 __device__ inline void prefetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
+// The bytes of shared memory that a block may have on a device; zero where CUDA does not say.
+inline int room_on(int device) {
+    int bytes = 0;
+    const auto problem = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return problem == cudaSuccess ? bytes : 0;
+}
+
 // Runs a kernel on a grid of blocks; returns CUDA's error, zero where there is none.
 template <typename Kernel, typename... Arguments>
 int launch(Kernel kernel, dim3 grid, int threads, int bytes, void* stream, Arguments... arguments) {
