@@ -3,13 +3,15 @@
 import pytest
 import torch
 
+from lab.training.stacked.emulator import emulated, needs_compiler
 from lab.training.stacked.stacked import CPU, check_constant, check_same, given_to, networks_of, passed, stacked
 from orthosparse.lab.models import ACTIVATIONS
 from orthosparse.lab.models.stages import Grid, Norms, Stage
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.stacked import map_launches
+from orthosparse.lab.training.stacked.cuda_launches import Convolutions
 from orthosparse.lab.training.stacked.fused_maps import FusedMaps
-from orthosparse.lab.training.stacked.maps import Below, Maps
+from orthosparse.lab.training.stacked.maps import Below, Maps, Normed
 from orthosparse.lab.training.stacked.slab import NormSlab
 
 OURS, THEIRS = FusedMaps(torch.float32), Maps(torch.float32)
@@ -116,6 +118,39 @@ def test_a_variance_is_never_negative_and_never_hidden(generator):
 def test_a_constant_channel_becomes_its_shift_and_nothing_else(generator):
     slab = normed(generator, Grid(2, 2, 3, 1), 16, 64)
     check_constant(OURS, slab, generator)
+
+
+@needs_compiler
+def test_layers_by_kernels_in_cuda_are_those_by_torch(generator):
+    grid = Grid(8, 8, 3, 1, circular=False)
+    slab = normed(generator, grid, 64, 64)
+    slab.weight.value.mul_(0.06)
+    below, v, add = (each.bfloat16() for each in samples(generator, rows=64, count=3))
+    scale_shift, found = 1 + 0.3 * line(generator), []
+    for maps in (FusedMaps(torch.bfloat16, {64: in_cuda(64)}), Maps(torch.bfloat16)):
+        slab.weight.gradient.fill_(torch.nan)
+        maps.refresh(slab)
+        x = maps.samples_for(slab, below, scale_shift, "relu")
+        assert isinstance(x, Normed) is isinstance(maps, FusedMaps)
+        passed = []
+        for layer in range(2):
+            z, sums = maps.convolve(x, slab, layer, counted=True)
+            maps.scale_shift(slab, layer, sums, 64)
+            what = {"add": add if layer else None, "below": below, "activation": "relu"}
+            grad, own = maps.backward(slab, layer, v, z, maps.sums(v, z), x, **what)
+            totals = own.sum(1) if own.dim() == 4 else own
+            passed += [maps.convolve(x, slab, layer, counted=False)[0], grad, totals]
+        maps.collect(slab)
+        gradients = (leaf.gradient.clone() for leaf in (slab.weight, slab.scale, slab.shift))
+        found.append([*passed, *gradients, slab.batch_mean.clone(), slab.weight.norms.clone()])
+    for mine, theirs in zip(*found, strict=True):
+        error = float((mine.double() - theirs.double()).norm() / theirs.double().norm())
+        assert error < 0.01  # torch rounds what is normalised, and gradients, once more
+
+
+def in_cuda(channels):
+    """Return the kernels in CUDA, as the emulator runs them: the number of its device is how much room that has."""
+    return Convolutions(emulated("relu"), channels, device=232_448, processors=1)
 
 
 GRIDS = {
