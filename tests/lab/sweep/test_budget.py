@@ -116,6 +116,19 @@ def test_a_network_of_another_depth_tells_more_than_other_networks():
     assert estimates.seconds(Training("vgg16c", "cifar10")) == pytest.approx(2 * Training("vgg16c", "cifar10").cost())
 
 
+def test_stacks_tell_of_stacks_as_far_as_these_gain_from_it():
+    from orthosparse.lab.experiments.training import Training
+
+    estimates = Estimates()
+    residual, vgg = Training("resnet32", "cifar10"), Training("vgg16c", "cifar10")
+    assert estimates.seconds(vgg, vgg) == 2 * vgg.stacked_cost()
+    estimates.add(residual, 20 * 1.5 * residual.stacked_cost(), together=20)
+    assert estimates.seconds(vgg, vgg) == pytest.approx(2 * 1.5 * vgg.stacked_cost())
+    # A stack of residual networks is far faster than they are alone; one of VGG-16 is not.
+    assert residual.stacked_cost() < residual.cost() / 5
+    assert vgg.stacked_cost() > vgg.cost() / 2
+
+
 @pytest.fixture
 def store(tmp_path):
     return Store(tmp_path / "results.sqlite")

@@ -53,7 +53,8 @@ class Estimates:
 
     def add(self, experiment: Experiment, wall: float, together: int = 1) -> None:
         """Learn from a pair that took `wall` seconds, or from one of the `together` pairs that took them as one."""
-        share, shared, cost = wall / together, together > 1, experiment.cost()
+        share, shared = wall / together, together > 1
+        cost = _cost(experiment, shared)
         self._same.setdefault((shared, experiment.key()), []).append(share)
         for family in _families(experiment):
             # Sums, not a mean of ratios: what takes long counts for more.
@@ -80,9 +81,14 @@ class Estimates:
         for way in ways:
             if same := self._same.get((way, experiment.key())):
                 return sum(same) / len(same)
-        places = [(way, family) for family in _families(experiment) for way in ways]
-        scale = next((self._walls[place] / self._costs[place] for place in places if self._costs.get(place)), 1.0)
-        return scale * experiment.cost()
+        for place in ((way, family) for family in _families(experiment) for way in ways):
+            if self._costs.get(place):
+                return self._walls[place] / self._costs[place] * _cost(experiment, place[0])
+        return _cost(experiment, ways[0])
+
+
+def _cost(experiment: Experiment, shared: bool) -> float:
+    return experiment.stacked_cost() if shared else experiment.cost()
 
 
 def _quiet(row: dict[str, Any]) -> float:
