@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def answers(rows):
-    deep, ranks, cost, spectra, snip, dynamic = claims_of(chapters_of(ITEMS, rows))
-    return {"deep": deep, "ranks": ranks, "cost": cost, "spectra": spectra, "snip": snip, "dynamic": dynamic}
+    names = ("deep", "ranks", "activations", "cost", "spectra", "snip", "dynamic")
+    return dict(zip(names, claims_of(chapters_of(ITEMS, rows)), strict=True))
 
 
 def test_without_rows_nothing_is_answered():
@@ -71,6 +71,24 @@ def test_ranks_hold_in_part_until_all_networks_are_measured_and_seeds_are_paired
     assert found.verdict == PARTLY
     assert "EOI minus Base, paired by seed: +1.00 ± 0.00, more than two standard errors" in found.answer
     assert "5 of 6 networks are not measured." in found.answer
+
+
+@pytest.mark.parametrize(
+    ("base", "ai", "eoi", "verdict", "led"),
+    [(0.88, 0.89, 0.90, PARTLY, 5), (0.89, 0.90, 0.88, FAILS, 0), (0.90, 0.88, 0.89, FAILS, 0)],
+)
+def test_activations_hold_where_eoi_leads_under_as_many_distributions_as_in_the_paper(base, ai, eoi, verdict, led):
+    asked = [
+        each for each in ITEMS["activations"].experiments() if (each.model, each.activation) == ("resnet32", "selu")
+    ]
+    accuracies = {"base": base, "ai": ai, "eoi": eoi}
+    rows = [row_of(each, test_accuracy=accuracies[each.scheme]) for each in asked if each.density < 1]
+    assert len(rows) == 15
+    found = answers(rows)["activations"]
+    assert found.verdict == verdict
+    assert f"ResNet32 SELU: EOI leads under {led} of 5 distributions (the paper: 5); mean rank" in found.answer
+    assert "5 of 6 columns are not measured." in found.answer
+    assert answers(rows[1:])["activations"].verdict == OPEN
 
 
 def test_the_cost_of_ai_is_that_of_a_matrix_and_of_a_network():
