@@ -170,6 +170,15 @@ def test_where_nvcc_fails_there_are_no_kernels_and_it_is_said(monkeypatch, caplo
     assert [path.name for path in (tmp_path / "orthosparse").iterdir()] == []
 
 
+def test_where_nothing_can_be_kept_there_are_no_kernels_and_it_is_said(monkeypatch, caplog, tmp_path):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(cuda_launches, "_nvcc", lambda: "nvcc")
+    assert cuda_launches.library.__wrapped__(torch.device("cuda", 7), "relu") is None
+    assert "could not be built" in caplog.text
+
+
 def test_kernels_are_built_once(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     built = []

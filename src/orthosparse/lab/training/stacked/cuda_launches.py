@@ -57,7 +57,7 @@ def fits(stage: Stage) -> bool:
 def library(device: torch.device, activation: str) -> ctypes.CDLL | None:
     """Return the kernels for networks of an activation on a GPU, built once and kept in the user's cache.
 
-    None where nvcc is missing or fails: this is logged.
+    None where nvcc is missing or fails, or nothing can be kept: this is logged.
     """
     nvcc, (major, minor) = _nvcc(), torch.cuda.get_device_capability(device)
     if nvcc is None:
@@ -70,7 +70,9 @@ def library(device: torch.device, activation: str) -> ctypes.CDLL | None:
         return loaded(_built(nvcc, flags))
     except subprocess.CalledProcessError as error:
         _log.warning("convolutions are computed by kernels in Triton, as nvcc failed: %s", error.stderr.strip())
-        return None
+    except OSError as error:  # a cache that cannot be written, or a library that cannot be loaded
+        _log.warning("convolutions are computed by kernels in Triton, as those in CUDA could not be built: %s", error)
+    return None
 
 
 def loaded(path: Path) -> ctypes.CDLL:
@@ -92,7 +94,7 @@ def _nvcc() -> str | None:
 
 def _built(nvcc: str, flags: tuple[str, ...]) -> Path:
     """Return the library, compiled where this user has not done so before."""
-    sources = [path.read_bytes() for path in sorted(_SOURCES.iterdir())]
+    sources = [path.read_bytes() for path in sorted(_SOURCES.glob("*.cu*"))]
     told = " ".join(flags).encode()
     digest = hashlib.blake2b(b"\0".join([*sources, told]), digest_size=8).hexdigest()
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orthosparse"
