@@ -7,8 +7,10 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -133,7 +135,7 @@ class Convolutions:
         tiles, blocks, each = self._shares(images, len(z), self._forward)
         sums = self._sums(z, tiles) if counted else None
         given = _Forward(_at(z), _at(scale_shift), _at(weights), _at(out), _at(sums), images, each)
-        self._check(self._kernels.convolve_forward(self._channels, len(z), blocks, given, _stream(z)))
+        self._launch(self._kernels.convolve_forward, blocks, given, z)
         return out, sums
 
     def products_shape(self, v: Tensor) -> tuple[int, int, int, int]:
@@ -166,7 +168,7 @@ class Convolutions:
         sums = self._sums(v, tiles)
         pointers = (v, z, coefficients, samples, scale_shift, weights, add, below, out, sums, products)
         given = _Backward(*map(_at, pointers), images, each)
-        self._check(self._kernels.convolve_backward(self._channels, len(v), blocks, given, _stream(v)))
+        self._launch(self._kernels.convolve_backward, blocks, given, v)
         return out, sums
 
     def _images(self, x: Tensor) -> int:
@@ -181,7 +183,11 @@ class Convolutions:
     def _sums(self, x: Tensor, tiles: int) -> Tensor:
         return torch.empty(len(x), tiles, 2, self._channels, dtype=torch.float32, device=x.device)
 
-    def _check(self, problem: int) -> None:
+    def _launch(self, kernel: Any, blocks: int, given: ctypes.Structure, x: Tensor) -> None:
+        """Launch a kernel for all networks, on the device and the stream of the samples."""
+        with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
+            stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
+            problem = kernel(self._channels, len(x), blocks, given, stream)
         if problem:
             raise RuntimeError(f"CUDA error {problem} in a convolution of {self._channels} channels")
 
@@ -195,7 +201,3 @@ def _at(tensor: Tensor | None) -> int | None:
     """Return where a tensor lies."""
     assert tensor is None or tensor.is_contiguous(), "kernels read what is contiguous"
     return None if tensor is None else tensor.data_ptr()
-
-
-def _stream(x: Tensor) -> int | None:
-    return torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
