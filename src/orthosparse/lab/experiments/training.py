@@ -27,7 +27,7 @@ _STACKED_STEP = {"mlp": 0.0001, "mlp1000": 0.0003, "cnn1000": 0.02, "vgg16c": 0.
 _STACKED_STEP |= {"resnet32": 0.0005, "resnet56": 0.0008, "resnet110": 0.0016}
 _IMAGES = {"digits": 1_294, "mnist": 54_000, "fashion_mnist": 54_000, "cifar10": 45_000, "cifar100": 45_000}
 _IMAGES |= {"cifar10_64": 45_000, "tiny_imagenet": 100_000, "imagenet": 1_281_167}
-_SETUP, _AI = 10.0, 60.0
+_SETUP, _AI, _STACKED_SETUP = 10.0, 60.0, 2.0
 _UNREAD_WHEN_DENSE = {"distribution", "scheme", "options", "exclude", "floor", "score_batches"}
 _IN_RECIPE = [field.name for field in fields(Recipe)]
 
@@ -97,7 +97,8 @@ class Training(Experiment, Run):
 
     def stacked_cost(self) -> float:
         """Return the same of a run in a stack, whose starts are made side by side."""
-        return self._steps() * _STACKED_STEP[self.model] if self.model in _STACKED_STEP else self.cost()
+        step = _STACKED_STEP.get(self.model)
+        return self.cost() if step is None else _STACKED_SETUP + self._steps() * step
 
     def _steps(self) -> float:
         """Return the steps of a training, each as long as one of 128 samples; a shorter one takes as long."""
