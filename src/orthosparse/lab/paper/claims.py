@@ -8,7 +8,7 @@ from orthosparse.lab.paper._chapters import Chapter
 from orthosparse.lab.paper._layout import number_text, text_table
 from orthosparse.lab.paper._study import INITS, METHODS, SEEDS
 from orthosparse.lab.paper._tables import Cell, Table, column_of, part_of
-from orthosparse.lab.paper.ranks import ranks_of
+from orthosparse.lab.paper.ranks import ranked
 from orthosparse.lab.paper.statistics import AI, Difference, Number, is_clear, paired
 from orthosparse.lab.rendering.text import markdown_table, markdown_text
 
@@ -114,8 +114,8 @@ def _activations(chapters: _Chapters) -> Claim:
         if column.key.endswith("/relu"):  # with the contemporary networks
             continue
         cells = column_of(table, column.key)
-        papers = _ranked({key: cell.paper for key, cell in cells.items()})
-        ranks = _ranked({key: cell.ours if cell.whole else None for key, cell in cells.items()})
+        papers = _ranks_in({key: cell.paper for key, cell in cells.items()})
+        ranks = _ranks_in({key: cell.ours if cell.whole else None for key, cell in cells.items()})
         if len(ranks) < len(papers):
             verdicts.append(OPEN)
             continue
@@ -141,14 +141,10 @@ def _activations(chapters: _Chapters) -> Claim:
     )
 
 
-def _ranked(numbers: Mapping[str, Number | None]) -> list[dict[str, float]]:
+def _ranks_in(numbers: Mapping[str, Number | None]) -> list[dict[str, float]]:
     """Return the ranks of the starts for every distribution that has all of them."""
-    found = []
-    for method in METHODS:
-        own = {init: numbers.get(f"{method}/{init}") for init in INITS}
-        means = {init: number[0] for init, number in own.items() if number is not None}
-        found += [ranks_of(means)] * (len(means) == len(INITS))
-    return found
+    by_method = ({init: numbers.get(f"{method}/{init}") for init in INITS} for method in METHODS)
+    return [ranks for means in by_method for ranks in ranked(means)]
 
 
 def _pairs(cells: Mapping[str, Cell]) -> list[str]:

@@ -13,7 +13,7 @@ from orthosparse.lab.paper.contemporary import TABLE
 from orthosparse.lab.paper.statistics import Number, summary
 from orthosparse.lab.rendering.contents import Figure
 
-__all__ = ["SEEDS", "TITLE", "experiments", "ranks_of", "render"]
+__all__ = ["SEEDS", "TITLE", "experiments", "ranked", "ranks_of", "render"]
 
 TITLE = "Mean rank of the starts (1 is best), density 10 %"
 _LINES = [Line(init, (label,), method=label) for init, label in INITS.items()]
@@ -57,9 +57,9 @@ def _column(measured: Mapping[Place, Measurement | None], column: Column) -> lis
     used: dict[str, list[dict[str, Any]]] = {init: [] for init in INITS}
     for method in METHODS:
         paper = {init: paper_number("contemporary", f"{method}/{init}", column.key) for init in INITS}
-        papers += _ranked(paper)
+        papers += ranked(paper)
         own = {init: measured[f"{method}/{init}", column.key] or Measurement() for init in INITS}
-        found = _ranked({init: summary(each.values) for init, each in own.items()})
+        found = ranked({init: summary(each.values) for init, each in own.items()})
         if len({each.setting for each in own.values()}) == 1 and found:  # short trainings say nothing of long ones
             ours += found
             notes |= {each.setting for each in own.values()}
@@ -90,7 +90,8 @@ def _figure(columns: list[list[Cell]]) -> Figure:
     return Figure("Mean rank", "", "mean rank, 1 is best", series, names=names)
 
 
-def _ranked(means: dict[str, Number | None]) -> list[dict[str, float]]:
+def ranked(means: dict[str, Number | None]) -> list[dict[str, float]]:
+    """Return the ranks of the starts of a distribution, in a list; an empty one where a start has no mean."""
     whole = {name: mean[0] for name, mean in means.items() if mean is not None}
     return [ranks_of(whole)] if len(whole) == len(means) else []
 

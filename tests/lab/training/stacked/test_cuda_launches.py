@@ -35,7 +35,7 @@ class Case:
         self.scale_shift = 1 + 0.3 * self.drawn(3, networks, channels)
         self.coefficients = 1 + 0.3 * self.drawn(4, networks, channels)
         self.x = TORCH.normalise(self.below.float(), self.scale_shift, activation).bfloat16()
-        self.normed = Normed(self.below, self.scale_shift, activation)
+        self.normed = Normed(self.below, self.scale_shift)
 
     def drawn(self, *shape):
         return torch.randn(*shape, generator=self._generator).to(self._device)

@@ -107,7 +107,7 @@ class FusedMaps(Maps):
     def samples_for(self, slab: NormSlab, z: Tensor, scale_shift: Tensor, activation: str) -> Samples:
         """Return what the convolutions of a slab read: kernels in CUDA normalise and activate it themselves."""
         if self._own(slab) is not None:
-            return Normed(z, scale_shift, activation)
+            return Normed(z, scale_shift)  # the kernels are built for the activation
         return super().samples_for(slab, z, scale_shift, activation)
 
     def convolve(self, x: Samples, slab: NormSlab, layer: int, *, counted: bool) -> tuple[Tensor, Tensor | None]:
@@ -126,7 +126,7 @@ class FusedMaps(Maps):
             return super().backward(slab, layer, v, z, sums, x, **what)
         coefficients = self.norm_grads(slab, layer, sums, v.shape[1])
         products = self._room_for(slab, own.products_shape(v))[layer]
-        del what["activation"]  # the kernels are built for it
+        del what["activation"]  # as in `samples_for`
         return own.convolve_backward(v, z, coefficients, x, self._weights[slab][layer], products=products, **what)
 
     def convolve_backward(

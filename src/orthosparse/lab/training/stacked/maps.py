@@ -33,7 +33,6 @@ class Normed(NamedTuple):
 
     z: Tensor
     scale_shift: Tensor
-    activation: str
 
 
 Samples = Tensor | Normed
