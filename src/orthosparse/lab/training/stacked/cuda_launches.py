@@ -1,28 +1,18 @@
-"""Our CUDA kernels for the convolutions of residual networks: built by nvcc where there is one, loaded and launched."""
+"""Our CUDA kernels for the convolutions of residual networks: what they are given, and how work is shared out."""
 
 import ctypes
-import hashlib
-import logging
-import os
-import shutil
-import subprocess
-import tempfile
-from contextlib import nullcontext
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from orthosparse.lab.models.stages import Stage
+from orthosparse.lab.training.stacked import cuda_library
+from orthosparse.lab.training.stacked.cuda_library import address, launch
 from orthosparse.lab.training.stacked.maps import Samples
 
-_SOURCES = Path(__file__).parent / "cuda"
 _CHANNELS = (16, 32, 64)
 _SQUARE = 512  # channels times the side of a map
-_FLAGS = ("-std=c++17", "-O3", "-shared", "-Xcompiler", "-fPIC", f"-I{_SOURCES}")
-_log = logging.getLogger(__name__)
 
 
 class _Forward(ctypes.Structure):
@@ -57,58 +47,21 @@ def fits(stage: Stage) -> bool:
 
 @cache
 def library(device: torch.device, activation: str) -> ctypes.CDLL | None:
-    """Return the kernels for networks of an activation on a GPU, built once and kept in the user's cache.
-
-    None where nvcc is missing or fails, or nothing can be kept: this is logged.
-    """
-    nvcc, (major, minor) = _nvcc(), torch.cuda.get_device_capability(device)
-    if nvcc is None:
-        _log.info("no nvcc: convolutions are computed by kernels in Triton, and a step takes about a third longer")
-        return None
+    """Return the kernels for networks of an activation on a GPU; None where it has none or they cannot be built."""
+    major, minor = torch.cuda.get_device_capability(device)
     if major < 8:
         return None  # no bfloat16
-    flags = (*_FLAGS, f"-arch=sm_{major}{minor}", f"-DACTIVATION={activation}")
-    try:
-        return loaded(_built(nvcc, flags))
-    except subprocess.CalledProcessError as error:
-        _log.warning("convolutions are computed by kernels in Triton, as nvcc failed: %s", error.stderr.strip())
-    except OSError as error:  # a cache that cannot be written, or a library that cannot be loaded
-        _log.warning("convolutions are computed by kernels in Triton, as those in CUDA could not be built: %s", error)
-    return None
+    found = cuda_library.library("convolutions.cu", f"{major}{minor}", activation)
+    return None if found is None else declared(found)
 
 
-def loaded(path: Path) -> ctypes.CDLL:
-    """Return built kernels."""
-    kernels = ctypes.CDLL(str(path))
+def declared(kernels: ctypes.CDLL) -> ctypes.CDLL:
+    """Return built kernels that know what they are given."""
     number = ctypes.c_int
     kernels.convolve_forward.argtypes = [number, number, number, _Forward, ctypes.c_void_p]
     kernels.convolve_backward.argtypes = [number, number, number, _Backward, ctypes.c_void_p]
     kernels.plans_of.argtypes = [number, number, _Plan * 2]
     return kernels
-
-
-def _nvcc() -> str | None:
-    """Return the compiler, of CUDA_HOME or on the path."""
-    home = os.environ.get("CUDA_HOME")
-    own = Path(home) / "bin" / "nvcc" if home else None
-    return str(own) if own is not None and own.exists() else shutil.which("nvcc")
-
-
-def _built(nvcc: str, flags: tuple[str, ...]) -> Path:
-    """Return the library, compiled where this user has not done so before."""
-    sources = [path.read_bytes() for path in sorted(_SOURCES.glob("*.cu*"))]
-    told = " ".join(flags).encode()
-    digest = hashlib.blake2b(b"\0".join([*sources, told]), digest_size=8).hexdigest()
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orthosparse"
-    path = folder / f"convolutions-{digest}.so"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as made:
-            out = Path(made) / path.name
-            command = [nvcc, *flags, str(_SOURCES / "convolutions.cu"), "-o", str(out)]
-            subprocess.run(command, check=True, capture_output=True, text=True)
-            out.replace(path)
-    return path
 
 
 class Convolutions:
@@ -134,8 +87,8 @@ class Convolutions:
         out, images = torch.empty_like(z), self._images(z)
         tiles, blocks, each = self._shares(images, len(z), self._forward)
         sums = self._sums(z, tiles) if counted else None
-        given = _Forward(_at(z), _at(scale_shift), _at(weights), _at(out), _at(sums), images, each)
-        self._launch(self._kernels.convolve_forward, blocks, given, z)
+        given = _Forward(address(z), address(scale_shift), address(weights), address(out), address(sums), images, each)
+        launch(self._kernels.convolve_forward, z, self._channels, len(z), blocks, given)
         return out, sums
 
     def products_shape(self, v: Tensor) -> tuple[int, int, int, int]:
@@ -167,8 +120,8 @@ class Convolutions:
         tiles, blocks, each = self._shares(images, len(v), self._backward)
         sums = self._sums(v, tiles)
         pointers = (v, z, coefficients, samples, scale_shift, weights, add, below, out, sums, products)
-        given = _Backward(*map(_at, pointers), images, each)
-        self._launch(self._kernels.convolve_backward, blocks, given, v)
+        given = _Backward(*map(address, pointers), images, each)
+        launch(self._kernels.convolve_backward, v, self._channels, len(v), blocks, given)
         return out, sums
 
     def _images(self, x: Tensor) -> int:
@@ -183,21 +136,7 @@ class Convolutions:
     def _sums(self, x: Tensor, tiles: int) -> Tensor:
         return torch.empty(len(x), tiles, 2, self._channels, dtype=torch.float32, device=x.device)
 
-    def _launch(self, kernel: Any, blocks: int, given: ctypes.Structure, x: Tensor) -> None:
-        """Launch a kernel for all networks, on the device and the stream of the samples."""
-        with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
-            stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
-            problem = kernel(self._channels, len(x), blocks, given, stream)
-        if problem:
-            raise RuntimeError(f"CUDA error {problem} in a convolution of {self._channels} channels")
-
 
 def _read(x: Samples) -> tuple[Tensor, Tensor | None]:
     """Return the samples, and what normalises them."""
     return (x, None) if isinstance(x, Tensor) else (x.z, x.scale_shift)
-
-
-def _at(tensor: Tensor | None) -> int | None:
-    """Return where a tensor lies."""
-    assert tensor is None or tensor.is_contiguous(), "kernels read what is contiguous"
-    return None if tensor is None else tensor.data_ptr()

@@ -1,0 +1,84 @@
+"""Our kernels in CUDA as libraries: built by nvcc where there is one, kept in the user's cache, loaded and launched."""
+
+import ctypes
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SOURCES = Path(__file__).parent / "cuda"
+_FLAGS = ("-std=c++17", "-O3", "-shared", "-Xcompiler", "-fPIC", f"-I{SOURCES}")
+_log = logging.getLogger(__name__)
+
+
+def library(source: str, architecture: str, activation: str) -> ctypes.CDLL | None:
+    """Return the kernels of a source for networks of an activation, built once and kept in the user's cache.
+
+    None where nvcc is missing or fails, or nothing can be kept: this is logged.
+
+    Args:
+        architecture: of the GPU, such as ``"90"``.
+    """
+    nvcc = _nvcc()
+    if nvcc is None:
+        _log.info("no nvcc: convolutions are computed by kernels in Triton, and steps take longer")
+        return None
+    target = f"arch=compute_{architecture},code=sm_{architecture}"
+    try:
+        return ctypes.CDLL(str(_built(nvcc, source, (*_FLAGS, "-gencode", target, f"-DACTIVATION={activation}"))))
+    except subprocess.CalledProcessError as error:
+        _log.warning("convolutions are computed by kernels in Triton, as nvcc failed: %s", error.stderr.strip())
+    except OSError as error:  # a cache that cannot be written, or a library that cannot be loaded
+        _log.warning("convolutions are computed by kernels in Triton, as those in CUDA could not be built: %s", error)
+    return None
+
+
+def _nvcc() -> str | None:
+    """Return the compiler, of CUDA_HOME or on the path."""
+    home = os.environ.get("CUDA_HOME")
+    own = Path(home) / "bin" / "nvcc" if home else None
+    return str(own) if own is not None and own.exists() else shutil.which("nvcc")
+
+
+def _built(nvcc: str, source: str, flags: tuple[str, ...]) -> Path:
+    """Return the library, compiled where this user has not done so before."""
+    sources = [path.read_bytes() for path in sorted(SOURCES.glob("*.cu*"))]
+    options = " ".join((source, *flags)).encode()
+    digest = hashlib.blake2b(b"\0".join([*sources, options]), digest_size=8).hexdigest()
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orthosparse"
+    path = folder / f"{Path(source).stem}-{digest}.so"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            out = Path(made) / path.name
+            command = [nvcc, *flags, str(SOURCES / source), "-o", str(out)]
+            subprocess.run(command, check=True, capture_output=True, text=True)
+            out.replace(path)
+    return path
+
+
+def launch(kernel: Any, x: Tensor, *arguments: Any) -> None:
+    """Launch a kernel on the device and the stream of a tensor.
+
+    Raises:
+        RuntimeError: CUDA reports an error.
+    """
+    with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
+        stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
+        problem = kernel(*arguments, stream)
+    if problem:
+        raise RuntimeError(f"CUDA error {problem} in a kernel of ours for tensors of shape {list(x.shape)}")
+
+
+def address(tensor: Tensor | None) -> int | None:
+    """Return where a tensor lies."""
+    assert tensor is None or tensor.is_contiguous(), "kernels read what is contiguous"
+    return None if tensor is None else tensor.data_ptr()
