@@ -1,5 +1,6 @@
 """Our CUDA kernels built for a CPU, by a header that does there what theirs has a GPU do."""
 
+import ctypes
 import shutil
 import subprocess
 import tempfile
@@ -8,19 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from orthosparse.lab.training.stacked import cuda_launches
+from orthosparse.lab.training.stacked import circular_launches, cuda_launches, cuda_library
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to build the kernels for a CPU")
-_SOURCES = Path(cuda_launches.__file__).parent / "cuda"
 
 
 @cache
 def emulated(activation):
-    """Return the kernels for networks of an activation."""
+    """Return the kernels for residual networks of an activation."""
+    return cuda_launches.declared(_built("convolutions.cu", activation))
+
+
+@cache
+def emulated_circular():
+    """Return the kernels for runs of circular convolutions."""
+    return circular_launches.Circular(_built("circular.cu", "tanh"))
+
+
+def _built(source, activation):
     with tempfile.TemporaryDirectory() as folder:
         out, headers = Path(folder) / "emulated.so", Path(__file__).with_name("emulated")
-        flags = ["-std=c++17", "-O1", "-w", "-fPIC", "-shared", f"-DACTIVATION={activation}"]
-        found = [f"-I{headers}", f"-I{_SOURCES}"]  # in this order: of two headers of one name the first is taken
-        source = ["-x", "c++", str(_SOURCES / "convolutions.cu"), "-o", str(out)]
-        subprocess.run(["g++", *flags, *found, *source], check=True)
-        return cuda_launches.loaded(out)
+        flags = ["-std=c++17", "-O2", "-w", "-fPIC", "-shared", f"-DACTIVATION={activation}"]
+        found = [f"-I{headers}", f"-I{cuda_library.SOURCES}"]  # in this order: of two of one name the first is taken
+        subprocess.run(["g++", *flags, *found, "-x", "c++", cuda_library.SOURCES / source, "-o", out], check=True)
+        return ctypes.CDLL(str(out))

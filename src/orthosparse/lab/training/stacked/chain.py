@@ -11,8 +11,6 @@ from orthosparse.lab.training.stacked.maps import Below, Maps
 from orthosparse.lab.training.stacked.operations import activate_, activation_backward, product_of
 from orthosparse.lab.training.stacked.slab import NormSlab, Slab
 
-_CHUNK = 50  # layers whose gradients are in memory together
-
 Cast = tuple[Tensor, Tensor]
 
 
@@ -36,11 +34,13 @@ class LayerRun:
     `backward_layers`) and what they keep may be otherwise in other runs.
     """
 
+    chunk = 50  # layers whose gradients are in memory together
+
     def __init__(self, slab: Slab, dtype: torch.dtype) -> None:
         self.slab, self.stage, self.dtype = slab, slab.stage, dtype
         self.product = product_of(slab.stage)
         layers = len(slab.stage.names)
-        self.chunks = [(start, min(start + _CHUNK, layers)) for start in range(0, layers, _CHUNK)]
+        self.chunks = [(start, min(start + self.chunk, layers)) for start in range(0, layers, self.chunk)]
 
     def infer(self, x: Tensor) -> Tensor:
         """Return the outputs of the last layer, and keep nothing."""

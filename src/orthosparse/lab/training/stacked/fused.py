@@ -1,7 +1,8 @@
 """Runs of equal layers by our own GPU kernels: fewer launches and fewer trips to memory than torch's operations need.
 
 They take runs of square layers with tanh whose width is a power of two: linear ones, and convolutions of stride 1. On
-other layers, in float64 and without Triton, torch's own operations remain.
+other layers, in float64 and without Triton, torch's own operations remain. On Hopper and with nvcc, the convolutions of
+the paper's deepest network have kernels in CUDA instead of Triton.
 """
 
 import os
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 
 from orthosparse.lab.models.stages import Stage
-from orthosparse.lab.training.stacked import launches
+from orthosparse.lab.training.stacked import circular_launches, launches
 from orthosparse.lab.training.stacked.chain import Cast, LayerRun
+from orthosparse.lab.training.stacked.circular_run import CircularRun
 from orthosparse.lab.training.stacked.launches import rounded, rounds
 from orthosparse.lab.training.stacked.operations import activation_backward
 from orthosparse.lab.training.stacked.slab import Slab
@@ -25,7 +27,13 @@ def run_of(slab: Slab, dtype: torch.dtype, fused: bool | None) -> LayerRun:
     slow = fused is None and slab.stage.grid is not None and dtype != torch.bfloat16
     if not chosen(fused, slab.weight.value.device) or not fits(slab.stage, dtype) or slow:
         return LayerRun(slab, dtype)
-    return FusedLinear(slab, dtype) if slab.stage.grid is None else FusedCircular(slab, dtype)
+    if slab.stage.grid is None:
+        return FusedLinear(slab, dtype)
+    if circular_launches.fits(slab.stage, dtype):
+        kernels = circular_launches.kernels_for(slab.weight.value.device)
+        if kernels is not None:
+            return CircularRun(slab, dtype, kernels)
+    return FusedCircular(slab, dtype)
 
 
 def chosen(fused: bool | None, device: torch.device) -> bool:

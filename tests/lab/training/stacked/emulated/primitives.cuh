@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -27,31 +28,42 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
+struct alignas(8) float2 {
+    float x, y;
+};
+struct uchar2 {
+    unsigned char x, y;
+};
 struct alignas(16) float4 {
     float x, y, z, w;
 };
 inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 constexpr unsigned WARP = 32;
 static dim3 threadIdx(0, 0, 0), blockIdx(0, 0, 0), gridDim(0, 0, 0);
 
-// A block of threads, each with a stack of its own, that take turns.
+// A block of threads, each with a stack of its own, that take turns; or a cluster of several blocks.
 struct Block {
     static constexpr size_t STACK = 1 << 18;
     std::vector<ucontext_t> threads;
     std::vector<std::array<jmp_buf, 1>> places;  // where a thread goes on: jumps need no system call, contexts do
     std::vector<bool> begun;
-    std::vector<std::vector<char>> stacks;
     std::vector<bool> ended;
     std::vector<int64_t> passed;  // how many barriers of the block a thread has come to
     std::vector<int64_t> joined;  // and how many operations of its warp
-    std::vector<unsigned char> memory;
+    int size;  // threads of each block
+    std::vector<std::vector<unsigned char>> memories;  // of each block
     std::vector<uint64_t> told;  // what a thread tells the others of its warp
     ucontext_t main;
     jmp_buf scheduler;
-    int current = 0;
+    int current = 0;  // thread
+
+    int rank() const { return current / size; }  // of its block in the cluster
+    std::vector<unsigned char>& memory() { return memories[rank()]; }
+
     std::function<void()> body;
 
     void yield() {
@@ -76,15 +88,25 @@ struct Block {
     }
 };
 static Block* block;
+static std::vector<std::unique_ptr<char[]>> stacks;  // of threads, for one block after the other
 
-inline unsigned char* shared_memory() {
-    const auto address = reinterpret_cast<uintptr_t>(block->memory.data());
-    return block->memory.data() + (128 - address % 128) % 128;
+inline unsigned char* shared_memory_of(int rank) {
+    auto& memory = block->memories[rank];
+    return memory.data() + (128 - reinterpret_cast<uintptr_t>(memory.data()) % 128) % 128;
+}
+
+inline unsigned char* shared_memory() { return shared_memory_of(block->rank()); }
+
+// Whether bytes lie in the shared memory of the block.
+inline bool is_shared(const void* begin, size_t bytes) {
+    const auto* from = static_cast<const unsigned char*>(begin);
+    return from >= shared_memory() && from + bytes <= block->memory().data() + block->memory().size();
 }
 
 inline void synchronize() {
+    const int first = block->rank() * block->size;
     ++block->passed[block->current];
-    block->wait_for(block->passed, 0, static_cast<int>(block->threads.size()));
+    block->wait_for(block->passed, first, first + block->size);
 }
 
 // All threads of a warp come here; each then sees what all have told.
@@ -117,9 +139,7 @@ inline void load(uint32_t (&found)[4], Address row, bool transposed) {
     const auto rows = exchanged(reinterpret_cast<uint64_t>(row));
     const int lane = block->current % WARP;
     for (int i = 0; i < WARP; ++i) {
-        const auto* from = reinterpret_cast<const unsigned char*>(rows[i]);
-        const auto* begin = shared_memory();
-        if (rows[i] % 16 || from < begin || from + 16 > block->memory.data() + block->memory.size()) {
+        if (rows[i] % 16 || !is_shared(reinterpret_cast<const void*>(rows[i]), 16)) {
             throw std::runtime_error("a row that is not in shared memory, or not aligned");
         }
     }
@@ -199,36 +219,39 @@ inline void enter() {
     block->yield();
 }
 
+// Runs blocks one after the other, or clusters of so many of them; threads of a cluster take turns.
 template <typename Kernel, typename... Arguments>
-int launch(Kernel kernel, dim3 grid, int threads, int bytes, void*, Arguments... arguments) {
+int launch_clusters(unsigned blocks, Kernel kernel, dim3 grid, int threads, int bytes, Arguments... arguments) {
     gridDim = grid;
     for (unsigned y = 0; y < grid.y; ++y) {
-        for (unsigned x = 0; x < grid.x; ++x) {
-            blockIdx = dim3(x, y, 0);
+        for (unsigned x = 0; x < grid.x; x += blocks) {
+            const int all = threads * blocks;
             Block own;
             block = &own;
-            own.threads.resize(threads);
-            own.places.resize(threads);
-            own.begun.assign(threads, false);
-            own.ended.assign(threads, false);
-            own.passed.assign(threads, 0);
-            own.joined.assign(threads, 0);
-            own.told.assign(threads, 0);
-            own.memory.assign(bytes + 128, 0xff);  // nothing may rely on what was there
+            own.size = threads;
+            own.threads.resize(all);
+            own.places.resize(all);
+            own.begun.assign(all, false);
+            own.ended.assign(all, false);
+            own.passed.assign(all, 0);
+            own.joined.assign(all, 0);
+            own.told.assign(all, 0);
+            own.memories.assign(blocks, std::vector<unsigned char>(bytes + 128, 0xff));  // nothing may rely on it
             own.body = [&] { kernel(arguments...); };
-            own.stacks.assign(threads, std::vector<char>(Block::STACK));
-            for (int i = 0; i < threads; ++i) {
+            while (static_cast<int>(stacks.size()) < all) stacks.emplace_back(new char[Block::STACK]);
+            for (int i = 0; i < all; ++i) {
                 getcontext(&own.threads[i]);
-                own.threads[i].uc_stack.ss_sp = own.stacks[i].data();
+                own.threads[i].uc_stack.ss_sp = stacks[i].get();
                 own.threads[i].uc_stack.ss_size = Block::STACK;
                 own.threads[i].uc_link = nullptr;
                 makecontext(&own.threads[i], enter, 0);
             }
-            for (int left = threads; left > 0;) {
+            for (int left = all; left > 0;) {
                 left = 0;
-                for (int i = 0; i < threads; ++i) {
+                for (int i = 0; i < all; ++i) {
                     if (own.ended[i]) continue;
-                    threadIdx.x = i;
+                    threadIdx.x = i % threads;
+                    blockIdx = dim3(x + i / threads, y, 0);
                     own.resume(i);
                     left += !own.ended[i];
                 }
@@ -236,4 +259,9 @@ int launch(Kernel kernel, dim3 grid, int threads, int bytes, void*, Arguments...
         }
     }
     return 0;
+}
+
+template <typename Kernel, typename... Arguments>
+int launch(Kernel kernel, dim3 grid, int threads, int bytes, void*, Arguments... arguments) {
+    return launch_clusters(1, kernel, grid, threads, bytes, arguments...);
 }
