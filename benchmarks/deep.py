@@ -29,7 +29,7 @@ from orthosparse.lab.seeds import fenced
 from orthosparse.lab.training import Recipe, Run, State, assemble, launch, recipe_for
 from orthosparse.lab.training.assembly import started
 from orthosparse.lab.training.devices import arithmetic
-from orthosparse.lab.training.stacked import cuda_launches
+from orthosparse.lab.training.stacked import circular_launches, cuda_launches, cuda_library
 from orthosparse.lab.training.stacked.assembly import stack_of
 from orthosparse.lab.training.starts import Start, start_of
 from orthosparse.lab.training.step import Stepper
@@ -225,15 +225,15 @@ def convolutional(size: Size, device: torch.device) -> Iterator[dict[str, Any]]:
     config = config_of("cnn1000", size, precision="bf16")
     plain = loop_step(config, size, device, graph=cuda)
     yield {"part": "cnn", "way": "loop, channels last, bf16" + ", graph" * cuda, **plain, "faster": 1.0}
-    kinds = {"native": False, "fused": True} if cuda else {"native": False}
     for precision in ("bf16", "tf32"):
-        for name, fused in kinds.items():
+        for way in WAYS if cuda else WAYS[-1:]:
             config = config_of("cnn1000", size, precision=precision)
-            row = stack_step(config, 1, size, device, fused=fused)
+            with without_nvcc() if way.endswith("without nvcc") else nullcontext():
+                row = stack_step(config, 1, size, device, fused=way != "torch's operations")
             epoch = row["ms"] * BATCHES["cnn1000"] / 1e3
             yield {
                 "part": "cnn",
-                "way": f"{name}, {precision}",
+                "way": f"{way}, {precision}",
                 **row,
                 "faster": plain["ms"] / row["ms"],
                 "epoch_s": epoch,
@@ -290,11 +290,15 @@ def normalised(
 @contextmanager
 def without_nvcc() -> Iterator[None]:
     """Compute by kernels in Triton alone, as where nvcc is not installed."""
-    library, cuda_launches.library = cuda_launches.library, lambda *_: None
+    library, cuda_library.library = cuda_library.library, lambda *_: None
+    for cached in (cuda_launches.library, circular_launches.kernels_for):
+        cached.cache_clear()
     try:
         yield
     finally:
-        cuda_launches.library = library
+        cuda_library.library = library
+        for cached in (cuda_launches.library, circular_launches.kernels_for):
+            cached.cache_clear()
 
 
 def main() -> None:
