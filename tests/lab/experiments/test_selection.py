@@ -29,6 +29,11 @@ def test_a_dense_network_has_no_distribution():
     assert selected(ALL, ["density=1"]) == selected(ALL, ["distribution=none"]) == [DENSE]
 
 
+def test_a_number_may_be_written_in_any_way():
+    assert selected(ALL, ["density=1.0"]) == selected(ALL, ["density=1e0"]) == [DENSE]
+    assert selected(ALL, ["density=1.0", "density=.1"]) == ALL
+
+
 @pytest.mark.parametrize(
     ("filters", "count"),
     [

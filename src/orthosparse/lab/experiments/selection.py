@@ -16,7 +16,8 @@ def selected(experiments: Sequence[Chosen], filters: Sequence[str]) -> list[Chos
     """Return the experiments that pass: one filter of each field at least, and one of the globs if there are any.
 
     Args:
-        filters: ``FIELD=VALUE`` (VALUE may be a glob; ``options.NAME`` reaches into a field), or a glob on the label.
+        filters: ``FIELD=VALUE`` (VALUE may be a glob, and a number in any notation; ``options.NAME`` reaches into a
+            field), or a glob on the label.
 
     Raises:
         ValueError: nothing passes; the message names the fields and values that there are.
@@ -53,7 +54,20 @@ def fields_of(experiment: Experiment) -> dict[str, str]:
 
 def _passes(experiment: Experiment, field: str, patterns: Sequence[str]) -> bool:
     text = fields_of(experiment).get(field, NONE) if field else experiment.label()
-    return any(fnmatchcase(text, pattern) for pattern in patterns)
+    return any(fnmatchcase(text, pattern) or _same_number(text, pattern) for pattern in patterns)
+
+
+def _same_number(text: str, other: str) -> bool:
+    """Return whether both are the same number.
+
+    Example:
+        >>> _same_number("1", "1.0"), _same_number("0.0001", "1e-4"), _same_number("1", "one")
+        (True, True, False)
+    """
+    try:
+        return float(text) == float(other)
+    except ValueError:
+        return False
 
 
 def _remedy(experiments: Sequence[Experiment], groups: dict[str, list[str]]) -> str:
