@@ -387,3 +387,26 @@ def test_together_trains_networks_of_one_shape_as_one(capsys, more):
         "training": 1,
         "expected_density": None,
     }
+
+
+def test_prepared_starts_are_those_that_a_run_goes_on_from(capsys, tmp_path, monkeypatch):
+    shape = ["--epochs", "1", "--together", "4", "--device", "cpu"]
+    assert cli.main(["paper", "prepare", "tiny", *shape]) == 0
+    said = capsys.readouterr().out
+    assert "1 start of 1 stack in " in said
+    assert "none is kept of 1 pair outside of stacks" in said
+    assert not stored()
+    (made,) = tmp_path.rglob("starts/000/*.safetensors")
+    written = made.stat().st_mtime_ns
+    assert cli.main(["paper", "prepare", "tiny", *shape, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["starts"], found["problems"]) == (1, [])
+    assert made.stat().st_mtime_ns == written
+    monkeypatch.setattr("orthosparse.lab.training.starts._made", None)  # nobody makes another
+    assert cli.main(["paper", "run", "tiny", *shape]) == 0
+    assert len(stored()) == 2
+
+
+def test_starts_whose_data_is_not_there_are_named(capsys):
+    assert cli.main(["paper", "prepare", "needs_data", "--together", "2", "--device", "cpu"]) == 1
+    assert "FileNotFoundError" in capsys.readouterr().err

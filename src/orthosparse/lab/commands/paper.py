@@ -239,6 +239,63 @@ def run(
 
 
 @paper.command()
+def prepare(
+    items: Annotated[
+        list[str], typer.Argument(metavar="ITEM", help="Tables or figures, see `paper list`.", **by_name("item"))
+    ],
+    together: Annotated[int, typer.Option(min=1, help="As of `paper run`.")],
+    seeds: Annotated[str | None, typer.Option(help="As of `paper run`.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="FILTER", help=_ONLY)] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="As of `paper run`.")] = None,
+    precision: Annotated[str | None, choice("precision", "As of `paper run`.")] = None,
+    root: Root = ROOT,
+    store: Stored = _STORE,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Make the starts of networks that train in one stack, and do not train them.
+
+    Masks and initial weights are then ready for `paper run` with the same options. It may run on another machine, if
+    the folder that this command names is copied there, next to the store: a GPU then need not wait for a CPU. The exit
+    code is 1 if a start could not be made.
+
+    \b
+    Examples:
+      orthosparse paper prepare contemporary --only model=resnet32 --seeds 1 --precision bf16 --together 40 --root data
+    """
+    from dataclasses import asdict
+
+    from orthosparse.lab.paper import ITEMS
+    from orthosparse.lab.sweep.display import Display
+    from orthosparse.lab.sweep.preparing import prepare as prepare_starts
+    from orthosparse.lab.sweep.store import Store
+    from orthosparse.registry import lookup
+
+    check_engine("local", device, None, None, precision)
+    changes = {"epochs": epochs, "precision": precision}
+    asked = None if seeds is None else whole_numbers(seeds)
+    chosen = [lookup(ITEMS, name, "item") for name in items]
+    pairs = [pair for item in chosen for pair in pairs_of(item, asked, smoke=False, **changes)]
+    pairs = only_those(pairs, only) if only else pairs
+    kept, folder = Store(store), root.expanduser().absolute()
+    lost = without_data([pair for pair in pairs if pair.name not in kept.names()], folder)
+    with Display() as display:
+        there = [pair for pair in pairs if pair not in lost]
+        found = prepare_starts(there, kept, together, root=folder, device=device, display=display)
+    found.problems += [f"{pair}: {outcome.error}" for pair, outcome in lost.items()]
+    if json:
+        print_json({**asdict(found), "folders": list(map(str, found.folders)), "alone": list(map(str, found.alone))})
+    else:
+        stacks = counted(len(found.folders), "stack")
+        alone = f"; none is kept of {counted(len(found.alone), 'pair')} outside of stacks" if found.alone else ""
+        typer.echo(f"{counted(found.starts, 'start')} of {stacks} in {kept.runs}{alone}")
+    for problem in found.problems:
+        typer.echo(f"error: {problem}", err=True)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+@paper.command()
 def report(
     out: Annotated[Path, typer.Option(help="File to write.")],
     format: Annotated[str | None, _FORMAT] = None,  # noqa: A002 - its name

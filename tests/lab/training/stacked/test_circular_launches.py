@@ -1,4 +1,4 @@
-"""Our CUDA kernels for runs of circular convolutions: built for a CPU everywhere, and by nvcc where there is a Hopper."""
+"""Our CUDA kernels for runs of circular convolutions: built for a CPU everywhere, and by nvcc for a Hopper GPU."""
 
 import pytest
 import torch

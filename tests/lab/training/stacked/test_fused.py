@@ -131,6 +131,15 @@ def test_by_default_the_faster_kernels_are_taken(monkeypatch, grid, dtype, asked
     assert type(fused.run_of(slab, dtype, asked)) is kind
 
 
+def test_the_deepest_network_has_kernels_in_cuda_where_there_are_any(monkeypatch):
+    monkeypatch.setattr(fused, "chosen", lambda fused, device: True)
+    slab = Slab(Stage(("a", "b"), 128, 128, Grid(8, 8, 3, 1), activation="tanh"), 1, torch.float32, CPU)
+    assert type(fused.run_of(slab, torch.bfloat16, None)) is fused.FusedCircular
+    monkeypatch.setattr(fused.circular_launches, "kernels_for", lambda device: object())
+    assert type(fused.run_of(slab, torch.bfloat16, None)) is fused.CircularRun
+    assert type(fused.run_of(slab, torch.float32, True)) is fused.FusedCircular
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a GPU where there is none")
 def test_the_kernels_are_refused_where_they_cannot_run():
     assert os.environ.get("TRITON_INTERPRET") != "1"

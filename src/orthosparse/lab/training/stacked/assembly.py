@@ -18,7 +18,9 @@ from orthosparse.lab.models.stages import Pool, as_rows, stages_of
 from orthosparse.lab.seeds import generators
 from orthosparse.lab.training.assembly import evaluated, shuffled
 from orthosparse.lab.training.callbacks import Report
-from orthosparse.lab.training.run import Run
+from orthosparse.lab.training.checkpoint import locked
+from orthosparse.lab.training.devices import device_of
+from orthosparse.lab.training.run import Run, check_stackable
 from orthosparse.lab.training.stacked.chain import Chain, Link, NormedLayer, Pooling
 from orthosparse.lab.training.stacked.fused import run_of
 from orthosparse.lab.training.stacked.slab import NormSlab, Slab
@@ -60,17 +62,37 @@ def assemble_stack(
     """
     if fabric.world_size > 1:
         raise ValueError(f"pairs: expected one process for all of them; got {fabric.world_size}")
-    run, report = pairs[0][0], progress or _silent
+    run = pairs[0][0]
     data = load(run.data, root, device=fabric.device, validation=run.validation)
-    folders = [None if folder is None else folder / "starts" / f"{place:03d}" for place in range(len(pairs))]
-    if workers is None:
-        workers = os.cpu_count() or 1 if fabric.device.type == "cuda" else 1
-    kept = [each for each in folders if each is not None]
-    if kept and workers > 1:
-        report(0.0, f"starts in {workers} processes")
-        make_starts(pairs, kept, root, fabric.device, workers)
-    starts = _starts(pairs, folders, data, fabric.device, report)
+    if workers is None and fabric.device.type != "cuda":
+        workers = 1
+    starts = _made_starts(pairs, data, fabric.device, folder, root, workers, progress or _silent)
     return stack_of(pairs, starts, data, fabric, fused=fused, resumed=resumed)
+
+
+def prepare_stack(
+    pairs: Pairs,
+    folder: Path,
+    *,
+    root: Path | str | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    progress: Report | None = None,
+) -> list[str | None]:
+    """Make the starts of runs that are to train in one stack, and keep them in its folder; return their problems.
+
+    Args:
+        workers: processes that make starts; None is one for each processor.
+
+    Raises:
+        ValueError: networks that cannot be stacked; a folder that another process uses.
+    """
+    check_stackable([run for run, _ in pairs])
+    run, where = pairs[0][0], device_of(device)
+    with locked(folder):
+        data = load(run.data, root, device=where, validation=run.validation)
+        starts = _made_starts(pairs, data, where, folder, root, workers, progress or _silent)
+        return [start.problem for start in starts]
 
 
 def stack_of(
@@ -195,13 +217,25 @@ def channels_last_rows(images: Tensor) -> Tensor:
     return torch.movedim(images, -3, -1).flatten(-3)
 
 
-def _starts(
-    pairs: Pairs, folders: Sequence[Path | None], data: Dataset, device: torch.device, report: Report
+def _made_starts(
+    pairs: Pairs,
+    data: Dataset,
+    device: torch.device,
+    folder: Path | None,
+    root: Path | str | None,
+    workers: int | None,
+    report: Report,
 ) -> Iterator[Start]:
     """Yield the start of every run, one at a time: together they need as much memory as the stack."""
-    for number, ((run, seed), folder) in enumerate(zip(pairs, folders, strict=True), start=1):
+    folders = [None if folder is None else folder / "starts" / f"{place:03d}" for place in range(len(pairs))]
+    workers = os.cpu_count() or 1 if workers is None else workers
+    kept = [each for each in folders if each is not None]
+    if kept and workers > 1:
+        report(0.0, f"starts in {workers} processes")
+        make_starts(pairs, kept, root, device, workers)
+    for number, ((run, seed), own) in enumerate(zip(pairs, folders, strict=True), start=1):
         report(0.0, f"start {number} of {len(pairs)}")
-        start = start_of(run, seed, data, device, folder)
+        start = start_of(run, seed, data, device, own)
         if start.problem is not None:
             label = " ".join(filter(None, (run.model, run.distribution, run.scheme)))
             _log.warning("%s, seed %d, has no start and will not be trained: %s", label, seed, start.problem)
