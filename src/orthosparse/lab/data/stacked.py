@@ -46,7 +46,10 @@ class StackedLoader:
     def _whole(self, epoch: int) -> Plan:
         """Return the plans of an epoch, stacked; the last one asked for is kept."""
         if self._plan is None or self._plan[0] != epoch:
-            plans = [loader.plan(epoch) for loader in self.loaders]
+            # Networks of one seed see the same samples: one of them draws for all.
+            seeds = [(loader.seed, loader.augment_seed) for loader in self.loaders]
+            drawing = dict(zip(seeds, self.loaders, strict=True))
+            plans = [drawing[each].plan(epoch) for each in seeds]
             tints = [plan.tints for plan in plans if plan.tints is not None]
             moves = torch.stack([plan.moves for plan in plans])
             self._plan = epoch, Plan(moves, torch.stack(tints) if tints else None)

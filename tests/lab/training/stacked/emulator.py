@@ -23,7 +23,7 @@ def emulated(activation):
 @cache
 def emulated_circular():
     """Return the kernels for runs of circular convolutions."""
-    return circular_launches.Circular(_built("circular.cu", "tanh"))
+    return circular_launches.CircularKernels(_built("circular.cu", "tanh"))
 
 
 def _built(source, activation):

@@ -43,15 +43,15 @@ def fits(stage: Stage, dtype: torch.dtype) -> bool:
 
 
 @cache
-def kernels_for(device: torch.device) -> "Circular | None":
+def kernels_for(device: torch.device) -> "CircularKernels | None":
     """Return the kernels, or None where they cannot run: on a GPU that is no Hopper, or without nvcc (logged)."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) != _HOPPER:
         return None
     found = cuda_library.library("circular.cu", "90a", _ACTIVATION)
-    return None if found is None else Circular(found)
+    return None if found is None else CircularKernels(found)
 
 
-class Circular:
+class CircularKernels:
     """The kernels; samples are ``[networks, images, 16, 64, 8]``: channels in groups of 8, then pixels."""
 
     def __init__(self, library: ctypes.CDLL) -> None:

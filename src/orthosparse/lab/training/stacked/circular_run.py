@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from orthosparse.lab.training.stacked.chain import Cast, LayerRun
-from orthosparse.lab.training.stacked.circular_launches import Circular, as_rows, grouped
+from orthosparse.lab.training.stacked.circular_launches import CircularKernels, as_rows, grouped
 from orthosparse.lab.training.stacked.operations import activation_backward
 from orthosparse.lab.training.stacked.slab import Slab
 
@@ -20,7 +20,7 @@ class CircularRun(LayerRun):
 
     chunk = 44  # three blocks of weight gradients a layer: one for each multiprocessor of an H200
 
-    def __init__(self, slab: Slab, dtype: torch.dtype, kernels: Circular) -> None:
+    def __init__(self, slab: Slab, dtype: torch.dtype, kernels: CircularKernels) -> None:
         super().__init__(slab, dtype)
         self._kernels = kernels
 

@@ -7,11 +7,6 @@
 #include <circular_layouts.cuh>
 #include <circular_weight_grad.cuh>
 
-// The bytes of shared memory that the largest of the kernels needs.
-extern "C" int bytes_needed() {
-    return ChainMemory::BYTES > WeightGradMemory::BYTES ? ChainMemory::BYTES : WeightGradMemory::BYTES;
-}
-
 extern "C" int pack_weights(PackArguments given, int layers, void* stream) {
     return launch(pack_kernel, dim3(TAPS * PARTS, layers, 1), PACK_THREADS, PACK_BYTES, stream, given);
 }

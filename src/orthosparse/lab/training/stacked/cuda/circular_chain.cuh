@@ -12,12 +12,12 @@
 #include <circular_maps.cuh>
 
 struct ChainArguments {
-    const uint4* x;              // what the first layer reads
+    const uint4* x;                // what the first layer reads
     const unsigned char* weights;  // of the first layer, in the order of `place_of_weight`
-    const float* bias;           // of the first layer; forward
-    const uint32_t* below;       // what the first layer read in the forward pass; backward
-    uint32_t* out;               // of the first layer; null where only the last layer is written
-    uint32_t* last;              // of the last layer, or null; backward, it is the gradient after an activation
+    const float* bias;             // of the first layer; forward
+    const uint32_t* below;         // what the first layer read in the forward pass; backward
+    uint32_t* out;                 // of the first layer; null where only the last layer is written
+    uint32_t* last;                // of the last layer, or null; backward, it is the gradient after an activation
     int images, networks, layers;
     int down;  // from a layer to the next: 1, or -1 if they lie the other way round
 };
@@ -118,6 +118,7 @@ __device__ void compute_layers(const ChainMemory& memory, const ChainArguments& 
         uint32_t seen[16];
         float2 added[8];
         if (BACKWARD) {
+            // Where nothing was activated, zeros: the derivative of tanh there is one.
 #pragma unroll
             for (int i = 0; i < 16; ++i) seen[i] = live && !is_apart ? below[i / 2 * PIXELS * 4 + i % 2 * SIDE * 4] : 0;
         } else {

@@ -4,8 +4,8 @@
 #include <circular_maps.cuh>
 
 struct PackArguments {
-    const float* weights;        // [layers * networks, out, taps, in]
-    uint4 *forward, *backward;   // in the order of `place_of_weight`
+    const float* weights;       // [layers * networks, out, taps, in]
+    uint4 *forward, *backward;  // in the order of `place_of_weight`
 };
 
 struct SumArguments {
