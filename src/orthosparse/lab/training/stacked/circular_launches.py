@@ -111,7 +111,7 @@ class CircularKernels:
 
 def grouped(x: Tensor) -> Tensor:
     """Return rows of numbers ``[networks, images, pixels * channels]`` as the kernels read them."""
-    return x.view(*x.shape[:2], 64, 16, 8).transpose(2, 3).contiguous()
+    return x.reshape(*x.shape[:2], 64, 16, 8).transpose(2, 3).contiguous()
 
 
 def as_rows(x: Tensor) -> Tensor:
