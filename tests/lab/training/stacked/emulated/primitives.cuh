@@ -1,4 +1,5 @@
 // The header of this name of the kernels, for a CPU: threads of a block take turns, and wait where a GPU has them wait.
+// Which warp comes first changes from round to round, so that results change with it where a barrier is missing.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <stdexcept>
 #include <vector>
 
@@ -246,9 +249,14 @@ int launch_clusters(unsigned blocks, Kernel kernel, dim3 grid, int threads, int 
                 own.threads[i].uc_link = nullptr;
                 makecontext(&own.threads[i], enter, 0);
             }
+            std::vector<int> warps(all / WARP);
+            std::iota(warps.begin(), warps.end(), 0);
+            std::minstd_rand draws(1);
             for (int left = all; left > 0;) {
                 left = 0;
-                for (int i = 0; i < all; ++i) {
+                std::shuffle(warps.begin(), warps.end(), draws);
+                for (int turn = 0; turn < all; ++turn) {
+                    const int i = warps[turn / WARP] * WARP + turn % WARP;
                     if (own.ended[i]) continue;
                     threadIdx.x = i % threads;
                     blockIdx = dim3(x + i / threads, y, 0);
