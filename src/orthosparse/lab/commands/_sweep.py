@@ -1,13 +1,13 @@
 """A sweep as it is asked for, and what is said when it ends."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from orthosparse.lab.commands._options import counted, print_json
+from orthosparse.lab.commands._options import counted, print_json, whole_numbers
 from orthosparse.lab.names import check_name
 
 
@@ -23,6 +23,25 @@ def pairs_of(item: Any, seeds: list[int] | None, *, smoke: bool, **changes: Any)
     experiments = [_changed(each, asked) for each in item.experiments(smoke=smoke)]
     own = item.SEEDS[:1] if smoke else item.SEEDS
     return [Pair(experiment, seed) for seed in seeds or own for experiment in experiments]
+
+
+def asked_pairs(
+    items: Sequence[str], seeds: str | None, only: list[str] | None, *, smoke: bool = False, **changes: Any
+) -> list[Any]:
+    """Return the pairs of items that pass the filters; see `pairs_of`.
+
+    Raises:
+        ValueError: an unknown item, seeds that are none, filters that nothing passes, changes where nothing is trained.
+    """
+    from orthosparse.lab.paper import ITEMS
+    from orthosparse.registry import lookup
+
+    chosen = [lookup(ITEMS, name, "item") for name in items]
+    asked = None if seeds is None else whole_numbers(seeds)
+    pairs = [pair for item in chosen for pair in pairs_of(item, asked, smoke=smoke, **changes)]
+    pairs = only_those(pairs, only) if only else pairs
+    check_changes(pairs, **changes)
+    return pairs
 
 
 def check_changes(pairs: list[Any], **changes: Any) -> None:

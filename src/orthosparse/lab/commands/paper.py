@@ -16,18 +16,15 @@ from orthosparse.lab.commands._options import (
     counted,
     group,
     print_json,
-    whole_numbers,
 )
 from orthosparse.lab.commands._sweep import (
-    check_changes,
+    asked_pairs,
     check_engine,
     check_queued,
     check_times,
     conclude,
     estimates_of,
     limit_of,
-    only_those,
-    pairs_of,
     pairs_of_entry,
     queued_pairs,
     without_data,
@@ -199,7 +196,6 @@ def run(
     """
     from functools import partial
 
-    from orthosparse.lab.paper import ITEMS
     from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.engines import ENGINES
     from orthosparse.lab.sweep.pairs import perform
@@ -211,13 +207,9 @@ def run(
     check_times(items, minutes, budget, engine)
     if not items:
         check_queued(seeds=seeds, only=only, together=together, smoke=smoke, **changes)
-    chosen = [lookup(ITEMS, name, "item") for name in items or ()]
     start = partial(lookup(ENGINES, engine, "engine"), jobs=jobs, address=address, gpus=gpus)
-    asked = None if seeds is None else whole_numbers(seeds)
     check_engine(engine, device, address, gpus, precision)
-    pairs = [pair for item in chosen for pair in pairs_of(item, asked, smoke=smoke, **changes)]
-    pairs = only_those(pairs, only) if only else pairs
-    check_changes(pairs, **changes)
+    pairs = asked_pairs(items or (), seeds, only, smoke=smoke, **changes)
     kept, folder = Store(store), root.expanduser().absolute()
     queued = [(pairs, together)] if items else queued_pairs()
     names = kept.names()
@@ -265,18 +257,12 @@ def prepare(
     """
     from dataclasses import asdict
 
-    from orthosparse.lab.paper import ITEMS
     from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.preparing import prepare as prepare_starts
     from orthosparse.lab.sweep.store import Store
-    from orthosparse.registry import lookup
 
     check_engine("local", device, None, None, precision)
-    changes = {"epochs": epochs, "precision": precision}
-    asked = None if seeds is None else whole_numbers(seeds)
-    chosen = [lookup(ITEMS, name, "item") for name in items]
-    pairs = [pair for item in chosen for pair in pairs_of(item, asked, smoke=False, **changes)]
-    pairs = only_those(pairs, only) if only else pairs
+    pairs = asked_pairs(items, seeds, only, epochs=epochs, precision=precision)
     kept, folder = Store(store), root.expanduser().absolute()
     lost = without_data([pair for pair in pairs if pair.name not in kept.names()], folder)
     with Display() as display:

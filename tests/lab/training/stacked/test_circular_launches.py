@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lab.training.stacked.emulator import emulated_circular, needs_compiler
+from lab.training.stacked.interpreted import passed, slab_of
 from orthosparse.lab.models.stages import Grid, Stage
 from orthosparse.lab.training.stacked import circular_launches
 from orthosparse.lab.training.stacked.chain import LayerRun
@@ -19,28 +20,9 @@ def stage_of(layers, **changes):
     return Stage(tuple(f"layer{index}" for index in range(layers)), **given)
 
 
-def slab_of(layers, networks, generator, device=CPU):
-    slab = Slab(stage_of(layers), networks, torch.float32, device)
-    shape = slab.weight.value.shape
-    slab.weight.off.copy_(torch.rand(shape, generator=generator) < 0.4)
-    slab.weight.value.copy_(torch.randn(shape, generator=generator) * 1.3 / (0.6 * 1152) ** 0.5)
-    slab.weight.value.masked_fill_(slab.weight.off, 0.0)
-    slab.bias.value.copy_(torch.randn(shape[:3], generator=generator) * 0.1)
-    return slab
-
-
-def passed(run, x, grad, *, first):
-    """Return all that a run gives, forward and backward."""
-    for leaf in run.slab.leaves:
-        leaf.gradient.fill_(torch.nan)
-        leaf.norms.fill_(torch.nan)
-    output, kept = run.forward(x)
-    through, back = run.infer(x), run.backward(grad, kept, first=first)
-    assert (back is None) == first
-    found = {"output": output, "through": through} | ({} if first else {"back": back})
-    for name, leaf in run.slab.named.items():
-        found |= {f"{name} gradient": leaf.gradient.clone(), f"{name} norms": leaf.norms.clone()}
-    return found
+def error(mine, theirs):
+    """Return the norm of the difference, relative to that of the whole."""
+    return float((mine.double() - theirs.double()).norm() / theirs.double().norm())
 
 
 def check(kernels, slab, images, generator, tolerance):
@@ -52,35 +34,33 @@ def check(kernels, slab, images, generator, tolerance):
     for first in (False, True):
         mine = passed(CircularRun(slab, torch.bfloat16, kernels), x, grad, first=first)
         theirs = passed(LayerRun(slab, torch.float32), x.float(), grad.float(), first=first)
-        assert mine.keys() == theirs.keys()
-        for name, found in mine.items():
-            expected = theirs[name].double()
-            assert float((found.double() - expected).norm() / expected.norm()) < tolerance, name
+        for found, expected in zip(mine, theirs, strict=True):
+            assert error(found, expected) < tolerance
 
 
 @needs_compiler
 @pytest.mark.parametrize(("layers", "networks", "images"), [(1, 1, 1), (3, 2, 3), (2, 1, 8)])
 def test_the_kernels_compute_what_torch_computes(layers, networks, images, generator):
     # A rounding to bfloat16 a layer, of 2**-9 / sqrt(3) on average, adds up forward and backward.
-    check(emulated_circular(), slab_of(layers, networks, generator), images, generator, 6e-3)
+    check(emulated_circular(), slab_of(stage_of(layers), generator, networks), images, generator, 6e-3)
 
 
 @needs_compiler
 def test_chunks_of_layers_give_what_they_give_at_once(generator, monkeypatch):
-    slab = slab_of(3, 1, generator)
+    slab = slab_of(stage_of(3), generator, 1)
     x, grad = (torch.randn(1, 2, 64 * 128, generator=generator).bfloat16() for _ in range(2))
     found = []
     for chunk in (44, 2):
         monkeypatch.setattr(CircularRun, "chunk", chunk)
         found.append(passed(CircularRun(slab, torch.bfloat16, emulated_circular()), x, grad, first=False))
     # The gradient between two chunks is rounded once more, before the derivative of its activation.
-    for name, one in found[0].items():
-        assert float((found[1][name].double() - one.double()).norm() / one.double().norm()) < 6e-3, name
+    for whole, parts in zip(*found, strict=True):
+        assert error(parts, whole) < 6e-3
 
 
 @needs_compiler
 def test_the_bits_of_a_network_do_not_depend_on_the_others(generator):
-    slab = slab_of(2, 2, generator)
+    slab = slab_of(stage_of(2), generator, 2)
     x, grad = (torch.randn(2, 3, 64 * 128, generator=generator).bfloat16() for _ in range(2))
     alone = Slab(stage_of(2), 1, torch.float32, CPU)
     for mine, theirs in zip(alone.leaves, slab.leaves, strict=True):
@@ -88,14 +68,15 @@ def test_the_bits_of_a_network_do_not_depend_on_the_others(generator):
     alone.weight.off.copy_(slab.weight.off[:, 1:])
     whole = passed(CircularRun(slab, torch.bfloat16, emulated_circular()), x, grad, first=False)
     one = passed(CircularRun(alone, torch.bfloat16, emulated_circular()), x[1:], grad[1:], first=False)
-    for name, found in one.items():
-        own = whole[name][:, 1:] if name.split()[-1] in ("gradient", "norms") else whole[name][1:]
-        assert torch.equal(found, own), name
+    for found, both in zip(one[:3], whole[:3], strict=True):  # samples
+        assert torch.equal(found, both[1:])
+    for found, both in zip(one[3:], whole[3:], strict=True):  # gradients and their norms, layer by layer
+        assert torch.equal(found, both[:, 1:])
 
 
 @needs_compiler
 def test_what_is_not_finite_stays_so(generator):
-    slab = slab_of(2, 1, generator)
+    slab = slab_of(stage_of(2), generator, 1)
     x = torch.randn(1, 2, 64 * 128, generator=generator).bfloat16()
     x[0, 0, 5] = torch.nan
     run = CircularRun(slab, torch.bfloat16, emulated_circular())
@@ -145,4 +126,4 @@ def test_on_a_gpu_the_kernels_compute_what_torch_computes(layers, networks, imag
         pytest.skip("no Hopper, or no nvcc")
     # Roundings of fifty layers add up as their square root.
     tolerance = 6e-3 if layers < 50 else 4e-2
-    check(kernels, slab_of(layers, networks, generator, device), images, generator, tolerance)
+    check(kernels, slab_of(stage_of(layers), generator, networks, device), images, generator, tolerance)

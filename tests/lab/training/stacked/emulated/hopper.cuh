@@ -53,34 +53,38 @@ void settle(float (&)[COUNT]) {}
 inline void publish_memory() {}
 
 struct Barrier {
-    uint16_t arrivals, left;
-    uint32_t phase;
+    uint8_t arrivals, left;
+    uint16_t phase;
+    int32_t bytes;  // announced, and not yet there
 };
 
 inline void prepare(Barrier* barrier, int arrivals) {
-    *barrier = {static_cast<uint16_t>(arrivals), static_cast<uint16_t>(arrivals), 0};
+    *barrier = {static_cast<uint8_t>(arrivals), static_cast<uint8_t>(arrivals), 0, 0};
 }
 
 inline void publish_barriers() {}
 
-inline void arrive(Barrier* barrier) {
-    if (--barrier->left == 0) {
+inline void count(Barrier* barrier, int arrivals, int bytes) {
+    barrier->left -= arrivals;
+    barrier->bytes += bytes;
+    if (barrier->left == 0 && barrier->bytes == 0) {
         barrier->left = barrier->arrivals;
         ++barrier->phase;
     }
 }
 
-inline void arrive_for_bytes(Barrier* barrier, int) { arrive(barrier); }
+inline void arrive(Barrier* barrier) { count(barrier, 1, 0); }
+inline void arrive_for_bytes(Barrier* barrier, int bytes) { count(barrier, 1, bytes); }
 inline void arrive_after_copies(Barrier* barrier) { arrive(barrier); }
 
 inline void wait_for(Barrier* barrier, unsigned parity) {
     while ((barrier->phase & 1) == parity) block->yield();
 }
 
-// Bytes come later than they were announced, as they may on a GPU: all of them before anyone else goes on.
-inline void copy_in_bulk(void* to, const void* from, int bytes, Barrier*) {
+inline void copy_in_bulk(void* to, const void* from, int bytes, Barrier* barrier) {
     if (!is_shared(to, bytes)) throw std::runtime_error("a copy that does not end in shared memory");
     std::memcpy(to, from, bytes);
+    count(barrier, 0, -bytes);
 }
 
 inline unsigned rank_in_cluster() { return block->rank(); }

@@ -8,9 +8,8 @@
 
 #define CLUSTER_OF_TWO __cluster_dims__(2, 1, 1)
 
-// A matrix of bfloat16 in shared memory, in pieces of 8 x 8 that lie in 128 bytes in a row each. Where k is innermost in
-// a piece, `leading` is the distance in bytes between pieces along k, and `stride` along the other side; where k is not,
-// it is the same distances.
+// A matrix of bfloat16 in shared memory, in pieces of 8 x 8, each in 128 bytes in a row. `leading` is the distance in
+// bytes between pieces along k, over which products sum, and `stride` that along the other side.
 using Operand = uint64_t;
 
 __device__ inline Operand operand(Address begin, unsigned leading, unsigned stride) {
