@@ -96,12 +96,16 @@ inline void synchronize_cluster() {
 
 inline Address address_in(unsigned rank, Address own) { return shared_memory_of(rank) + (own - shared_memory()); }
 
-inline void store_in_cluster(Address to, uint32_t value) {
-    std::memcpy(const_cast<unsigned char*>(to), &value, 4);
+inline void copy_to_block(Address to, const void* from, int bytes, Address barrier) {
+    std::memcpy(const_cast<unsigned char*>(to), from, bytes);
+    count(reinterpret_cast<Barrier*>(const_cast<unsigned char*>(barrier)), 0, -bytes);
 }
 
-inline void arrive_in_cluster(Address barrier) {
-    arrive(reinterpret_cast<Barrier*>(const_cast<unsigned char*>(barrier)));
+inline void synchronize_four_warps(int) {
+    const int begin = block->rank() * block->size;
+    const int first = block->current - (block->current - begin) % (4 * WARP);
+    ++block->grouped[block->current];
+    block->wait_for(block->grouped, first, first + 4 * WARP);
 }
 
 template <int COUNT>

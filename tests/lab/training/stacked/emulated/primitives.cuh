@@ -56,7 +56,8 @@ struct Block {
     std::vector<bool> begun;
     std::vector<bool> ended;
     std::vector<int64_t> passed;  // how many barriers of the block a thread has come to
-    std::vector<int64_t> joined;  // and how many operations of its warp
+    std::vector<int64_t> joined;   // how many operations of its warp
+    std::vector<int64_t> grouped;  // and how many barriers of four warps
     int size;  // threads of each block
     std::vector<std::vector<unsigned char>> memories;  // of each block
     std::vector<uint64_t> told;  // what a thread tells the others of its warp
@@ -238,6 +239,7 @@ int launch_clusters(unsigned blocks, Kernel kernel, dim3 grid, int threads, int 
             own.ended.assign(all, false);
             own.passed.assign(all, 0);
             own.joined.assign(all, 0);
+            own.grouped.assign(all, 0);
             own.told.assign(all, 0);
             own.memories.assign(blocks, std::vector<unsigned char>(bytes + 128, 0xff));  // nothing may rely on it
             own.body = [&] { kernel(arguments...); };

@@ -1,7 +1,7 @@
 // Layer after layer of circular convolutions with their activations, or back through them, in one launch.
 //
 // A cluster of two blocks takes two images of a network through all layers; each block computes half of the channels and
-// stores them in the shared memory of both. Four warps have an image; those of one image compute products while those
+// copies them to the other. Four warps have an image; those of one image compute products while those
 // of the other activate. One more warp fetches the weights, which are all that comes from outside.
 //
 // A product has a row of three taps in its columns: the same pixels times three kernels. What they give belongs to
@@ -27,11 +27,12 @@ namespace {
 constexpr int CHUNKS = 6, CHUNK_GROUPS = GROUPS / 2;  // of the weights of a layer: rows of taps, and halves of inputs
 constexpr int CHUNK_COLUMNS = 3 * HALF * 16;          // bytes of all outputs and a group of inputs
 constexpr int CHUNK_BYTES = CHUNK_GROUPS * CHUNK_COLUMNS;
+constexpr int HALF_BYTES = CHUNK_GROUPS * GROUP_BYTES;  // of a map, half of its channels
 
 struct ChainMemory {
     static constexpr int MAPS = CHUNKS * CHUNK_BYTES;  // two of each of two images
     static constexpr int BARRIERS = MAPS + 4 * MAP_BYTES;
-    static constexpr int BYTES = BARRIERS + (2 * CHUNKS + 2) * 8;
+    static constexpr int BYTES = BARRIERS + (2 * CHUNKS + 4) * 8;
     unsigned char* begin;
     Barrier* barriers;
     __device__ explicit ChainMemory(unsigned char* memory)
@@ -40,7 +41,8 @@ struct ChainMemory {
     __device__ unsigned char* map(int image, int turn) const { return begin + MAPS + (image * 2 + turn) * MAP_BYTES; }
     __device__ Barrier* full(int chunk) const { return barriers + chunk; }
     __device__ Barrier* empty(int chunk) const { return barriers + CHUNKS + chunk; }
-    __device__ Barrier* ready(int image) const { return barriers + 2 * CHUNKS + image; }  // its map of the next layer
+    // The map that a layer has given is there: of layers one after the other, so that no copy is counted for another.
+    __device__ Barrier* ready(int image, int layer) const { return barriers + 2 * CHUNKS + image * 2 + (layer & 1); }
 };
 
 constexpr int CHAIN_WARPS = 8, CHAIN_THREADS = (CHAIN_WARPS + 1) * WARP;
@@ -113,8 +115,7 @@ __device__ void compute_layers(const ChainMemory& memory, const ChainArguments& 
     float sum[96];
     for (int layer = 0; layer < given.layers; ++layer) {
         const bool is_last = layer == given.layers - 1, is_apart = is_last && given.last != nullptr;
-        if (layer > 0) wait_for(memory.ready(image), (layer - 1) & 1);
-        publish_memory();
+        if (layer > 0) wait_for(memory.ready(image, layer - 1), (layer - 1) >> 1 & 1);
         uint32_t seen[16];
         float2 added[8];
         if (BACKWARD) {
@@ -126,9 +127,8 @@ __device__ void compute_layers(const ChainMemory& memory, const ChainArguments& 
             for (int i = 0; i < 8; ++i) added[i] = *reinterpret_cast<const float2*>(bias + i * 8);
         }
         convolve_map(sum, memory, image, layer, lane);
-        const Address map = address_of(memory.map(image, (layer + 1) & 1)) + half * CHUNK_GROUPS * GROUP_BYTES +
-                            column * PIXEL_BYTES + lane % 4 * 4;
-        const Address there = address_in(half ^ 1, map);
+        unsigned char* given_half = memory.map(image, (layer + 1) & 1) + half * HALF_BYTES;
+        unsigned char* map = given_half + column * PIXEL_BYTES + lane % 4 * 4;
         uint32_t* to = is_apart ? given.last + own : given.out == nullptr ? nullptr : out;
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
@@ -148,19 +148,21 @@ __device__ void compute_layers(const ChainMemory& memory, const ChainArguments& 
             const uint32_t pair = packed(both[0], both[1]);
             if (live && to != nullptr) to[group * PIXELS * 4 + below_first * SIDE * 4] = pair;
             if (is_last) continue;
-            const unsigned row = warp * 2 + below_first, offset = group * GROUP_BYTES + (row + 1) * ROW_BYTES;
-            store_in_cluster(address_in(half, map) + offset, pair);
-            store_in_cluster(there + offset, pair);
-            if (row == 0 || row == SIDE - 1) {
-                const unsigned again = group * GROUP_BYTES + (row == 0 ? (SIDE + 1) * ROW_BYTES : 0);
-                store_in_cluster(address_in(half, map) + again, pair);
-                store_in_cluster(there + again, pair);
-            }
+            const unsigned row = warp * 2 + below_first;
+            unsigned char* place = map + group * GROUP_BYTES;
+            *reinterpret_cast<uint32_t*>(place + (row + 1) * ROW_BYTES) = pair;
+            if (row == 0) *reinterpret_cast<uint32_t*>(place + (SIDE + 1) * ROW_BYTES) = pair;
+            if (row == SIDE - 1) *reinterpret_cast<uint32_t*>(place) = pair;
         }
         if (!is_last) {
             publish_memory();
-            converge();
-            if (lane < 2) arrive_in_cluster(address_in(lane, address_of(memory.ready(image))));
+            synchronize_four_warps(image + 1);
+            if (warp == 0 && lane == 0) {
+                Barrier* ready = memory.ready(image, layer);
+                arrive_for_bytes(ready, HALF_BYTES);
+                const Address there = address_in(half ^ 1, address_of(given_half));
+                copy_to_block(there, given_half, HALF_BYTES, address_in(half ^ 1, address_of(ready)));
+            }
         }
         below += step;
         out += step;
@@ -177,7 +179,7 @@ __global__ void CLUSTER_OF_TWO __launch_bounds__(CHAIN_THREADS, 1) chain_kernel(
             prepare(memory.full(chunk), 1);
             prepare(memory.empty(chunk), CHAIN_WARPS);
         }
-        for (int image = 0; image < 2; ++image) prepare(memory.ready(image), CHAIN_WARPS);
+        for (int each = 0; each < 4; ++each) prepare(memory.ready(each / 2, each), 1);
         publish_barriers();
     }
     if (warp < CHAIN_WARPS) {
@@ -194,7 +196,7 @@ __global__ void CLUSTER_OF_TWO __launch_bounds__(CHAIN_THREADS, 1) chain_kernel(
         fetch_weights(memory, given, half);
     }
     converge();
-    synchronize_cluster();  // nobody leaves while others write to them
+    synchronize_cluster();  // nobody leaves while others copy to them
 }
 
 }  // namespace

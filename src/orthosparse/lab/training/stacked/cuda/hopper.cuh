@@ -90,8 +90,9 @@ __device__ inline void settle(float (&sum)[COUNT]) {
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(sum[i])::"memory");
 }
 
-// What threads have written to shared memory is seen by products and bulk copies after this.
-__device__ inline void publish_memory() { asm volatile("fence.proxy.async;" ::: "memory"); }
+// What threads have written to the shared memory of their block is seen by products and bulk copies after this. (A fence
+// of more than the block's memory would wait for everything that was written to global memory.)
+__device__ inline void publish_memory() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // A barrier in shared memory. It has a phase, which ends when all arrivals have come, and all bytes that were announced.
 struct Barrier {
@@ -124,7 +125,7 @@ __device__ inline void wait_for(Barrier* barrier, unsigned parity) {
     asm volatile("{\n"
                  ".reg .pred ended;\n"
                  "again:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%0], %1;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
                  "@!ended bra again;\n"
                  "}\n" ::"r"(address_of(barrier)),
                  "r"(parity)
@@ -157,13 +158,17 @@ __device__ inline Address address_in(unsigned rank, Address own) {
     return found;
 }
 
-__device__ inline void store_in_cluster(Address to, uint32_t value) {
-    asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
+// Copies from this block to another one of the cluster; its barrier counts the bytes that have come. Both by their
+// addresses there.
+__device__ inline void copy_to_block(Address to, const void* from, int bytes, Address barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "r"(address_of(from)), "r"(bytes), "r"(barrier)
+                 : "memory");
 }
 
-// Arrives at a barrier of another block, by its address there; what this thread has stored there is then seen there.
-__device__ inline void arrive_in_cluster(Address barrier) {
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+// Four warps wait for each other; `number` is from 1 on, and another one for each four.
+__device__ inline void synchronize_four_warps(int number) {
+    asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory");
 }
 
 // Four warps, who must be the first of a block or begin at a multiple of four, keep so many registers a thread, or get them.
