@@ -117,7 +117,17 @@ struct BackwardBlock {
         }
     }
 
-    // Asks for what is needed at the end of a tile.
+    // Asks for what the convolution of a tile reads, or for what its weights' gradient does, while another is computed.
+    __device__ void ask_for_input_grad(int tile) const {
+        ask_for<Own::INPUT_WARPS * WARP>(tile, given.v, thread);
+        ask_for<Own::INPUT_WARPS * WARP>(tile, given.z, thread);
+    }
+
+    __device__ void ask_for_weight_grad(int tile) const {
+        ask_for<Own::WEIGHT_WARPS * WARP>(tile, given.x, thread - Own::INPUT_WARPS * WARP);
+    }
+
+    // Asks for what is needed of a tile later.
     template <int READERS>
     __device__ void ask_for(int tile, const void* from, unsigned reader) const {
         if (from == nullptr) return;
@@ -289,6 +299,7 @@ __global__ void __launch_bounds__(BackwardBlock<CHANNELS>::THREADS, Backward<CHA
             block.read_for_input_grad(tile);
             wait_for_copies();
             synchronize();
+            if (tile + 1 < end) block.ask_for_input_grad(tile + 1);
             block.convolve(tile, warp, lane);
             synchronize();
             block.gather_sums(tile);
@@ -301,6 +312,7 @@ __global__ void __launch_bounds__(BackwardBlock<CHANNELS>::THREADS, Backward<CHA
             block.read_for_weight_grad(tile);
             wait_for_copies();
             synchronize();
+            if (tile + 1 < end) block.ask_for_weight_grad(tile + 1);
             block.weight_grad(sums, own, lane);
             synchronize();
         }
