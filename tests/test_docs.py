@@ -34,7 +34,7 @@ def blocks(page):
 
 
 def name(page):
-    return str(page.relative_to(DOCS))
+    return str(page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT))
 
 
 def comparable(printed):
@@ -74,7 +74,8 @@ def commands(page):
                     yield line
 
 
-CONSOLE = [(page, line) for page in PAGES for line in commands(page)]
+WITH_COMMANDS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results" / "README.md"]
+CONSOLE = [(page, line) for page in WITH_COMMANDS for line in commands(page)]
 
 
 @pytest.mark.parametrize(("page", "line"), CONSOLE, ids=[f"{name(page)}-{line[:50]}" for page, line in CONSOLE])
