@@ -160,6 +160,12 @@ def test_every_public_name_is_in_the_reference():
     assert set(orthosparse.__all__) - {"DISTRIBUTIONS", "SCHEMES"} <= named  # tables, whose entries have two pages
 
 
+@pytest.mark.parametrize("page", ["orthosparse", "distributions", "schemes"])
+def test_the_reference_shows_functions_and_classes_not_the_files_they_are_in(page):
+    entries = re.findall(r"^::: (\S+)", (DOCS / "reference" / f"{page}.md").read_text(), re.M)
+    assert [name for name in entries if (ROOT / "src" / f"{name.replace('.', '/')}.py").exists()] == []
+
+
 def test_every_example_is_shown_on_a_page():
     shown = {Path(path).name for page in PAGES for path in INCLUDED.findall(page.read_text())}
     scripts = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh")}
