@@ -8,18 +8,18 @@ import orthosparse
 
 
 class Rewire(TrainerCallback):
-    """Steps a Rewirer after every step of the optimizer."""
+    """Steps a Rewirer after every optimizer step."""
 
-    def on_train_begin(self, args, state, control, *, model, optimizer, **rest):
+    def on_train_begin(self, args, state, control, *, model, optimizer, **others):
         self.rewirer = orthosparse.Rewirer(model, optimizer, every=10, steps=state.max_steps)
-        self.rewirer.load_state_dict({**self.rewirer.state_dict(), "taken": state.global_step})  # of a resumed run
+        self.rewirer.load_state_dict({**self.rewirer.state_dict(), "taken": state.global_step})  # when a run is resumed
 
-    def on_optimizer_step(self, args, state, control, **rest):
+    def on_optimizer_step(self, args, state, control, **others):
         self.rewirer.step()
 
 
 class Counting(torch.utils.data.Dataset):
-    """Sequences that count up, so that the next word can be learnt."""
+    """Sequences that count up, so that the next word can be learned."""
 
     def __len__(self) -> int:
         return 256

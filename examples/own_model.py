@@ -22,7 +22,7 @@ class Gated(nn.Module):
 
 
 class Model(nn.Module):
-    """Words in, words out: the head is tied to the embedding, and the backbone was trained elsewhere."""
+    """Words in, words out: the head is tied to the embedding, and the backbone is frozen."""
 
     def __init__(self, words: int = 64, width: int = 32) -> None:
         super().__init__()

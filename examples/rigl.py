@@ -24,8 +24,8 @@ def main(steps: int = 600, grow: str = "gradient") -> dict[str, float]:
     rewirer = orthosparse.Rewirer(model, optimizer, grow=grow, every=20, fraction=0.3, steps=steps)
     start, batches = orthosparse.masks_of(model), torch.Generator().manual_seed(1)
     for step in range(steps):
-        if step == steps // 2:  # what a run needs to go on: all three
-            saved = [thing.state_dict() for thing in (model, optimizer, rewirer)]
+        if step == steps // 2:  # a run needs all three states to resume
+            saved = [part.state_dict() for part in (model, optimizer, rewirer)]
             model = network()
             orthosparse.load_sparse(model, saved[0])
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -40,7 +40,7 @@ def main(steps: int = 600, grow: str = "gradient") -> dict[str, float]:
 
     accuracy = (model(x[test]).argmax(1) == y[test]).float().mean().item()
     kept = orthosparse.overlap(start, orthosparse.masks_of(model))
-    print(f"{rewirer.updates} updates, accuracy {accuracy:.3f}; of the first masks each layer still has {kept}")
+    print(f"{rewirer.updates} updates, accuracy {accuracy:.3f}; overlap with the first masks, by layer: {kept}")
     return {"updates": rewirer.updates, "accuracy": accuracy, **kept}
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # A sweep on a Ray cluster: every pair (experiment, seed) is a task, and the rows come back here.
 #   sh examples/sweep_on_ray.sh auto contemporary --seeds 1,2,3 --gpus 0.25 --root /shared/data
-#   sh examples/sweep_on_ray.sh "" dynamic --smoke          (a cluster of this machine alone)
+#   sh examples/sweep_on_ray.sh "" dynamic --smoke          (a cluster on this machine only)
 #
 # On the first machine:  ray start --head --port 6379
 # On each other one:     ray start --address FIRST:6379

@@ -1,5 +1,7 @@
 """A timm network, sparsified at its published shape, then trained for a few steps."""
 
+from pathlib import Path
+
 import timm
 import torch
 from torch.nn.functional import cross_entropy
@@ -25,9 +27,10 @@ def main(
         optimizer.step()
         print(f"step {step}: loss {loss.item():.3f}")
 
-    torch.save(model.state_dict(), "sparse.pt")  # weight and weight_mask
+    Path("runs").mkdir(exist_ok=True)
+    torch.save(model.state_dict(), "runs/sparse.pt")  # weight and weight_mask
     again = timm.create_model(name, num_classes=10)
-    orthosparse.load_sparse(again, torch.load("sparse.pt"))
+    orthosparse.load_sparse(again, torch.load("runs/sparse.pt"))
     orthosparse.bake(again)  # plain timm modules, zeros where the masks were
     return again, report
 
