@@ -104,6 +104,15 @@ def test_the_cost_of_ai_is_that_of_a_matrix_and_of_a_network():
     assert answers(rows)["cost"].verdict == PARTLY
 
 
+def test_times_of_a_few_iterations_of_ai_are_not_taken_for_those_of_all():
+    times = {("eoi", 16): 0.001, ("ai-plain", 16): 1.0, ("eoi", 1024): 0.001, ("ai-plain", 1024): 0.2}
+    asked = {(each.method, each.size): each for each in ITEMS["efficiency"].experiments() if each.density == 0.0625}
+    found = answers([row_of(asked[place], seconds=value) for place, value in times.items()])["cost"]
+    assert "One matrix, n = 16: AI takes 1,000 to 1,000 times as long as EOI" in found.answer
+    assert "One matrix, n = 1024, after 200 iterations instead of 10,000: AI takes 200 to 200 times" in found.answer
+    assert found.verdict == HOLDS
+
+
 @pytest.mark.parametrize(("eoi", "verdict"), [(1.0, HOLDS), (0.9, FAILS)])
 def test_singular_values_hold_if_those_of_eoi_are_one_and_of_base_the_smallest(eoi, verdict):
     values = {"base": 0.1, "ai": 0.5, "eoi": eoi}
