@@ -91,6 +91,18 @@ def test_activations_hold_where_eoi_leads_under_as_many_distributions_as_in_the_
     assert answers(rows[1:])["activations"].verdict == OPEN
 
 
+def test_a_start_that_diverged_is_ranked_last_among_activations():
+    asked = [
+        each for each in ITEMS["activations"].experiments() if (each.model, each.activation) == ("resnet32", "selu")
+    ]
+    accuracies = {"base": 0.88, "ai": 0.89, "eoi": 0.90}
+    rows = [row_of(each, test_accuracy=accuracies[each.scheme]) for each in asked if each.density < 1]
+    for row in rows:
+        if (row["fields"]["distribution"], row["fields"]["scheme"]) == ("snip", "eoi"):
+            row["metrics"] = {"diverged": True}
+    assert "ResNet32 SELU: EOI leads under 4 of 5 distributions" in answers(rows)["activations"].answer
+
+
 def test_the_cost_of_ai_is_that_of_a_matrix_and_of_a_network():
     rows = [row_of(Efficiency("eoi", 16, 0.0625), seconds=0.001), row_of(Efficiency("ai-plain", 16, 0.0625), seconds=1)]
     assert answers(rows)["cost"].verdict == HOLDS

@@ -8,7 +8,7 @@ from orthosparse.lab.paper._chapters import Chapter
 from orthosparse.lab.paper._layout import number_text, text_table
 from orthosparse.lab.paper._study import INITS, METHODS, SEEDS
 from orthosparse.lab.paper._tables import Cell, Table, column_of, part_of
-from orthosparse.lab.paper.ranks import ranked
+from orthosparse.lab.paper.ranks import ranked, standing
 from orthosparse.lab.paper.statistics import AI, Difference, Number, is_clear, paired
 from orthosparse.lab.rendering.text import markdown_table, markdown_text
 
@@ -116,7 +116,9 @@ def _activations(chapters: _Chapters) -> Claim:
             continue
         cells = column_of(table, column.key)
         papers = _ranks_in({key: cell.paper for key, cell in cells.items()})
-        ranks = _ranks_in({key: cell.ours if cell.whole else None for key, cell in cells.items()})
+        ranks = _ranks_in(
+            {key: standing(cell.ours, len(cell.rows) - cell.seeds) for key, cell in cells.items() if cell.whole}
+        )
         if len(ranks) < len(papers):
             verdicts.append(OPEN)
             continue
