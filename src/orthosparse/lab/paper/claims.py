@@ -116,9 +116,7 @@ def _activations(chapters: _Chapters) -> Claim:
             continue
         cells = column_of(table, column.key)
         papers = _ranks_in({key: cell.paper for key, cell in cells.items()})
-        ranks = _ranks_in(
-            {key: standing(cell.ours, len(cell.rows) - cell.seeds) for key, cell in cells.items() if cell.whole}
-        )
+        ranks = _ranks_in({key: standing(cell.ours, cell.lost) for key, cell in cells.items() if cell.whole})
         if len(ranks) < len(papers):
             verdicts.append(OPEN)
             continue

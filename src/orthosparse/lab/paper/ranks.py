@@ -60,8 +60,7 @@ def _column(measured: Mapping[Place, Measurement | None], column: Column) -> lis
         paper = {init: paper_number("contemporary", f"{method}/{init}", column.key) for init in INITS}
         papers += ranked(paper)
         own = {init: measured[f"{method}/{init}", column.key] or Measurement() for init in INITS}
-        lost = {init: len(each.rows) - len(each.values) for init, each in own.items()}
-        found = ranked({init: standing(summary(each.values), lost[init]) for init, each in own.items()})
+        found = ranked({init: standing(summary(each.values), each.lost) for init, each in own.items()})
         if len({each.setting for each in own.values()}) == 1 and found:  # short trainings say nothing of long ones
             ours += found
             notes |= {each.setting for each in own.values()}
