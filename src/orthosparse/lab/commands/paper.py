@@ -100,6 +100,7 @@ def queue(
       orthosparse paper queue
       orthosparse paper queue --on 'NVIDIA H200' --json
     """
+    from orthosparse.lab.experiments.training import group_of
     from orthosparse.lab.paper.queue import QUEUE
     from orthosparse.lab.rendering.contents import plain_table
     from orthosparse.lab.rendering.terminal import console, print_table
@@ -111,8 +112,10 @@ def queue(
         pairs = pairs_of_entry(entry)
         missing = [pair for pair in pairs if pair.name not in known]
         known |= {pair.name for pair in missing}  # another entry may have the same
-        asked = [pair.experiment for pair in missing]
-        seconds = sum(map(estimates.seconds, asked)) if entry.together is None else estimates.seconds(*asked)
+        seconds = sum(
+            estimates.seconds([experiment], stacked=entry.together is not None and group_of(experiment) is not None)
+            for experiment in (pair.experiment for pair in missing)
+        )
         about = {"missing": len(missing), "pairs": len(pairs), "minutes": round(seconds / 60, 1)}
         found.append({"title": entry.title, "item": entry.item, **about})
     if json:
