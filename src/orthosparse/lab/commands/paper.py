@@ -23,6 +23,7 @@ from orthosparse.lab.commands._sweep import (
     check_queued,
     check_times,
     conclude,
+    device_name,
     estimates_of,
     limit_of,
     pairs_of_entry,
@@ -105,9 +106,11 @@ def queue(
     from orthosparse.lab.rendering.contents import plain_table
     from orthosparse.lab.rendering.terminal import console, print_table
     from orthosparse.lab.sweep.store import Store
+    from orthosparse.registry import listed
 
-    kept = Store(store)
-    known, estimates, found = kept.names(), estimates_of(kept, device, on), []
+    rows = Store(store).rows() if store.exists() else []
+    known, name, found = {(row["key"], row["seed"]) for row in rows}, on or device_name(device), []
+    estimates = estimates_of(rows, name)
     for entry in QUEUE:
         pairs = pairs_of_entry(entry)
         missing = [pair for pair in pairs if pair.name not in known]
@@ -120,17 +123,21 @@ def queue(
         found.append({"title": entry.title, "item": entry.item, **about})
     if json:
         print_json(found)
-        return
-    rows = [[e["title"], e["item"], f"{e['missing']} of {e['pairs']}", f"{e['minutes']:.1f}"] for e in found]
-    rows.append(["all", "", str(sum(e["missing"] for e in found)), f"{sum(e['minutes'] for e in found):.1f}"])
-    print_table(plain_table(("next", "item", "missing pairs", "minutes"), rows, text=(0, 1)), console())
-    _say_if_empty(store, kept.names())
+    else:
+        lines = [[e["title"], e["item"], f"{e['missing']} of {e['pairs']}", f"{e['minutes']:.1f}"] for e in found]
+        lines.append(["all", "", str(sum(e["missing"] for e in found)), f"{sum(e['minutes'] for e in found):.1f}"])
+        print_table(plain_table(("next", "item", "missing pairs", "minutes"), lines, text=(0, 1)), console())
+        _say_if_empty(store, rows)
+    if rows and not any(row["device"] == name for row in rows):
+        measured = listed(sorted({row["device"] for row in rows}), _NAMED)
+        typer.echo(f"no row was measured on {name}, so these minutes are rough; there are rows of {measured}", err=True)
 
 
-def _say_if_empty(store: Path, rows: Sized) -> None:
+def _say_if_empty(store: Path, rows: Sized, *, err: bool = False) -> None:
     """Tell of committed rows: a new checkout has them in files of text."""
     if not rows:
-        typer.echo(f"{store} has no rows yet: `orthosparse paper merge results` adds those of this repository.")
+        hint = "`orthosparse paper merge results` adds those of this repository."
+        typer.echo(f"{store} has no rows yet: {hint}", err=err)
 
 
 @paper.command()
@@ -227,7 +234,9 @@ def run(
         else:
             from orthosparse.lab.sweep.budget import run_for
 
-            times = estimates_of(kept, device)
+            if not items:
+                _say_if_empty(store, names, err=True)
+            times = estimates_of(kept.rows(), device_name(device))
             summary = run_for(60 * minutes, queued, kept, start, perform=work, estimates=times, display=display)
     summary.failed += lost.values()
     conclude(summary, kept, json=json)
