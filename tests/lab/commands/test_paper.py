@@ -108,6 +108,24 @@ def test_list_counts_rows_of_other_lengths_and_precisions(capsys):
     assert "begun, 1 other row " in tiny
 
 
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"ORTHOSPARSE_COMMIT": "abc+changes"}, "warning: rows will name the commit abc+changes, as files differ"),
+        ({"ORTHOSPARSE_COMMIT": "", "PATH": ""}, "warning: rows will name no commit, as none is known"),  # without git
+        ({"ORTHOSPARSE_COMMIT": "abc"}, ""),
+    ],
+)
+def test_it_is_said_before_rows_are_made_that_their_commit_will_not_be_known(capsys, monkeypatch, variables, said):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cli.main(["paper", "run", "masks"]) == 0
+    found = capsys.readouterr().err
+    assert (said in found) if said else ("warning" not in found)
+    assert cli.main(["paper", "run", "masks"]) == 0  # has all its rows
+    assert "warning" not in capsys.readouterr().err
+
+
 def test_run_makes_rows_and_a_second_time_nothing(capsys):
     assert cli.main(["paper", "run", "densities", "masks"]) == 0
     assert "5 pairs run, 0 had a row" in capsys.readouterr().out

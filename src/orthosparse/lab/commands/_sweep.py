@@ -109,6 +109,17 @@ def pairs_of_entry(entry: Any) -> list[Any]:
     return only_those(pairs, list(entry.only)) if entry.only else pairs
 
 
+def warn_of_commit() -> None:
+    """Say so where rows will not name a commit that has the code which makes them."""
+    from orthosparse.lab.provenance import commit
+
+    found = commit()
+    if found is None:
+        typer.echo("warning: rows will name no commit, as none is known; set ORTHOSPARSE_COMMIT to it", err=True)
+    elif found.endswith("+changes"):
+        typer.echo(f"warning: rows will name the commit {found}, as files differ from it", err=True)
+
+
 def check_times(items: list[str] | None, minutes: float | None, budget: str | None, engine: str) -> None:
     """Raise a ValueError where nothing is asked for, or a time that is none."""
     if not items and minutes is None:

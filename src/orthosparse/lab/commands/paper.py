@@ -28,6 +28,7 @@ from orthosparse.lab.commands._sweep import (
     limit_of,
     pairs_of_entry,
     queued_pairs,
+    warn_of_commit,
     without_data,
 )
 
@@ -225,6 +226,8 @@ def run(
     names = kept.names()
     missing = [pair for each, _ in queued for pair in each if pair.name not in names]
     lost = {} if address else without_data(missing, folder)  # a cluster has its own
+    if len(missing) > len(lost) and not smoke and not address:
+        warn_of_commit()
     queued = [([pair for pair in each if pair not in lost], size) for each, size in queued]
     work = partial(perform, root=folder, runs=kept.runs.absolute(), device=device, compiled=compiled)
     with Display() as display:
