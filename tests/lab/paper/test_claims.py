@@ -71,6 +71,7 @@ def test_ranks_hold_in_part_until_all_networks_are_measured_and_seeds_are_paired
     assert found.verdict == PARTLY
     assert "EOI minus Base, paired by seed: +1.00 ± 0.00, more than two standard errors" in found.answer
     assert "5 of 6 networks are not measured." in found.answer
+    assert found.counts == "holds: 1 of 6, not decided yet: 5 of 6"
 
 
 @pytest.mark.parametrize(
