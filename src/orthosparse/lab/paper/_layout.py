@@ -109,7 +109,7 @@ def _parts(table: Table, column: Column, cell: Cell) -> list[contents.Cell]:
     elif cell.ours is None:
         ours = contents.Cell(NOT_MEASURED if cell.exists else NO_CELL, kind="missing")
     else:
-        text = number_text(cell.ours, digits) + f" n={cell.seeds}" * (cell.seeds > 0)
+        text = f"{number_text(cell.ours, digits)} n={cell.seeds}"
         ours = contents.Cell(text, cell.our_mark, cell.note, "ours")
     if not table.compared:
         return [ours]

@@ -43,7 +43,7 @@ class Cell:
     """One cell: the paper's number, ours, and their difference.
 
     Attributes:
-        seeds: of ours; 0 where the number is made of several experiments.
+        seeds: of ours; the fewest, where the number is made of several experiments.
         exists: False where there is no such combination.
         paper_mark, our_mark: ``block`` for the best of its block, ``column`` for the best sparse one of its column.
         setting, whole, lost: see `Measurement`.

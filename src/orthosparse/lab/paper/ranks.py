@@ -71,12 +71,15 @@ def _column(measured: Mapping[Place, Measurement | None], column: Column) -> lis
     if ours:
         counted = f"{len(ours)} of {len(METHODS)} distributions, {seeds_text(seeds)}"
         note = "; ".join([counted, *sorted(filter(None, notes))])
-    return [_cell(_mean(papers, init), _mean(ours, init), note, used[init], whole) for init in INITS]
+    least = min(seeds, default=0)
+    return [_cell(_mean(papers, init), _mean(ours, init), least, note, used[init], whole) for init in INITS]
 
 
-def _cell(paper: Number | None, ours: Number | None, note: str, rows: list[dict[str, Any]], whole: bool) -> Cell:
+def _cell(
+    paper: Number | None, ours: Number | None, seeds: int, note: str, rows: list[dict[str, Any]], whole: bool
+) -> Cell:
     difference = None if paper is None or ours is None or not whole else ours[0] - paper[0]
-    return Cell(paper, ours, note=note, rows=rows, whole=whole, difference=difference)
+    return Cell(paper, ours, seeds, note, rows=rows, whole=whole, difference=difference)
 
 
 def _figure(columns: list[list[Cell]]) -> Figure:
