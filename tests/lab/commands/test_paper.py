@@ -4,6 +4,7 @@ import json
 import sqlite3
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from sweep_toys import row_of
@@ -107,6 +108,24 @@ def test_list_counts_rows_of_other_lengths_and_precisions(capsys):
     assert "begun, 1 other row " in tiny
 
 
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"ORTHOSPARSE_COMMIT": "abc+changes"}, "warning: rows will name the commit abc+changes, as files differ"),
+        ({"ORTHOSPARSE_COMMIT": "", "PATH": ""}, "warning: rows will name no commit, as none is known"),  # without git
+        ({"ORTHOSPARSE_COMMIT": "abc"}, ""),
+    ],
+)
+def test_it_is_said_before_rows_are_made_that_their_commit_will_not_be_known(capsys, monkeypatch, variables, said):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cli.main(["paper", "run", "masks"]) == 0
+    found = capsys.readouterr().err
+    assert (said in found) if said else ("warning" not in found)
+    assert cli.main(["paper", "run", "masks"]) == 0  # has all its rows
+    assert "warning" not in capsys.readouterr().err
+
+
 def test_run_makes_rows_and_a_second_time_nothing(capsys):
     assert cli.main(["paper", "run", "densities", "masks"]) == 0
     assert "5 pairs run, 0 had a row" in capsys.readouterr().out
@@ -172,6 +191,27 @@ def test_the_queue_counts_each_missing_pair_once_and_estimates_from_rows_of_the_
     assert float(lines["Rest"][-1]) < 10  # as fast as the other was here
 
 
+def test_the_queue_says_where_its_minutes_are_guesses_and_makes_no_store(capsys):
+    assert cli.main(["paper", "queue", "--on", "a device"]) == 0
+    assert not Path("runs").exists()
+    assert cli.main(["paper", "run", "densities", "--only", "size=12", "--seeds", "1"]) == 0
+    capsys.readouterr()
+    assert cli.main(["paper", "queue", "--on", "a device", "--json"]) == 0
+    found = capsys.readouterr()
+    assert len(json.loads(found.out)) == 2
+    assert "no row was measured on a device, so these minutes are rough; there are rows of cpu (" in found.err
+    assert cli.main(["paper", "queue"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_minutes_on_an_empty_store_point_to_the_rows_of_the_repository(capsys):
+    hint = "has no rows yet: `orthosparse paper merge results`"
+    assert cli.main(["paper", "run", "--minutes", "5", "--device", "cpu"]) == 0
+    assert hint in capsys.readouterr().err
+    assert cli.main(["paper", "run", "--minutes", "5", "--device", "cpu"]) == 0
+    assert hint not in capsys.readouterr().err
+
+
 def test_minutes_take_the_queue_in_its_order(capsys):
     assert cli.main(["paper", "run", "--minutes", "5", "--device", "cpu"]) == 0
     assert "2 pairs run, 0 had a row" in capsys.readouterr().out
@@ -208,6 +248,7 @@ def test_minutes_take_the_queue_in_its_order(capsys):
         (["run", "masks", "--jobs", "0"], "jobs"),
         (["run", "masks", "--engine", "ray", "--gpus", "-1"], "gpus"),
         (["run", "masks", "--minutes", "nan"], "minutes: expected more than 0"),
+        (["run", "masks", "--minutes", "inf"], "minutes: expected more than 0"),
         (["run", "masks", "--address", "host:1"], "take --engine ray"),
         (["run", "masks", "--engine", "ray", "--address", "nowhere"], "address: expected HOST:PORT"),
         (["prepare", "densties", "--together", "2"], "item: expected one of densities, masks, needs_data, tiny"),

@@ -120,8 +120,8 @@ def test_what_holds_for_all_numbers_is_said_once():
     low = [Training("resnet32", "cifar10", 0.1, "erk", scheme, precision="bf16") for scheme in ("base", "ai", "eoi")]
     lines = lines_of(rows_for(low))
     (ours,) = (ours for _, command, _, _, ours in lines if "paper run ranks" in command)
-    assert ours.count("1 of 5 distributions; 200 epochs in bf16 instead of tf32") == 1
-    assert ours.endswith("EOI 2.00 (1 of 5 distributions; 200 epochs in bf16 instead of tf32)")
+    assert ours.count("1 of 5 distributions, 1 seed; 200 epochs in bf16 instead of tf32") == 1
+    assert ours.endswith("EOI 2.00 (1 of 5 distributions, 1 seed; 200 epochs in bf16 instead of tf32)")
 
 
 def test_the_largest_matrix_stands_for_the_efficiency():

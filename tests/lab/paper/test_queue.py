@@ -1,11 +1,15 @@
 """What is to be measured next."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from orthosparse.lab.commands._sweep import only_those, pairs_of
 from orthosparse.lab.paper import ITEMS
 from orthosparse.lab.paper.queue import QUEUE
 
+ROOT = Path(__file__).parents[3]
 FOUND = {
     entry.title: only_those(
         pairs_of(ITEMS[entry.item], list(entry.seeds), smoke=False, precision=entry.precision),
@@ -46,3 +50,12 @@ def test_the_deep_network_trains_at_full_length_from_eoi_ai_and_dense():
 def test_the_check_of_bf16_is_in_tf32():
     assert {each.experiment.recipe.precision for each in FOUND["ERK EOI in TF32, a check of bf16"]} == {"tf32"}
     assert {each.experiment.recipe.precision for each in FOUND["VGG-16, density 10 %"]} == {"bf16"}
+
+
+def test_vgg_trains_alone_as_its_steps_in_a_stack_take_longer():
+    assert {entry.together for entry in QUEUE if "vgg16c" in str(entry.only)} == {None}
+    rows = [
+        json.loads(line) for line in (ROOT / "results" / "benchmarks" / "stack_speed.jsonl").read_text().splitlines()
+    ]
+    steps = {row["what"]: row["ms"] for row in rows if row["what"].startswith("vgg16c")}
+    assert steps["vgg16c bf16 alone, graph"] < steps["vgg16c bf16 x 5"] / 5

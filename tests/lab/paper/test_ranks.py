@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lab.paper.rows import row_of
+from orthosparse.lab.experiments import experiment_of
 from orthosparse.lab.paper import ranks
 
 STARTS = ("base", "ai", "eoi")
@@ -34,8 +35,28 @@ def test_a_distribution_counts_once_all_starts_have_a_row():
     means = {("erk", "base"): 0.7, ("erk", "ai"): 0.8, ("erk", "eoi"): 0.9, ("snip", "base"): 0.99}
     rendered = ranks.render(rows_of(means))
     assert [cell.ours for cell in column_of(rendered)] == [(3.0, None), (2.0, None), (1.0, None)]
-    assert column_of(rendered)[0].note == "1 of 5 distributions"
-    assert rendered.notes == ["ResNet32: EOI is ahead of Base, mean rank 1.00 against 3.00 (1 of 5 distributions)."]
+    assert column_of(rendered)[0].note == "1 of 5 distributions, 1 seed"
+    assert rendered.notes == [
+        "ResNet32: EOI is ahead of Base, mean rank 1.00 against 3.00 (1 of 5 distributions, 1 seed)."
+    ]
+
+
+def test_ranks_have_the_fewest_seeds_of_what_they_are_made_of_and_name_the_most():
+    means = {("erk", start): 0.8 for start in STARTS}
+    more = [row_of(experiment_of(row["key"]), 2, **row["metrics"]) for row in rows_of({("erk", "eoi"): 0.9})]
+    rendered = ranks.render([*rows_of(means), *more])
+    cell = column_of(rendered)[2]
+    assert (cell.seeds, cell.note) == (1, "1 of 5 distributions, 1 to 2 seeds")
+
+
+@pytest.mark.parametrize(("lost", "expected"), [("eoi", [2.0, 1.0, 3.0]), ("base", [3.0, 2.0, 1.0])])
+def test_a_start_with_a_seed_that_diverged_is_behind_those_without(lost, expected):
+    rows = rows_of({("erk", "base"): 0.7, ("erk", "ai"): 0.8, ("erk", "eoi"): 0.9})
+    alone = [row for row in rows if row["fields"]["scheme"] != lost]
+    bad = rows_of({("erk", lost): 0.0})[0]
+    bad = bad | {"metrics": {"diverged": True}}
+    assert [cell.ours[0] for cell in column_of(ranks.render([*alone, bad]))] == expected
+    assert [cell.ours[0] for cell in column_of(ranks.render([*rows, bad | {"seed": 2}]))] == expected
 
 
 def test_it_says_so_when_eoi_is_not_ahead():
@@ -50,13 +71,13 @@ def test_long_trainings_are_ranked_among_themselves_and_short_ones_too():
     short = {("erk", "ai"): 0.9, **{("snip", start): 0.8 + place / 100 for place, start in enumerate(STARTS)}}
     rendered = ranks.render([*long, *rows_of(short, epochs=20)])
     assert column_of(rendered)[2].ours == (1.0, None)  # of SNIP alone
-    assert column_of(rendered)[2].note == "1 of 5 distributions; 20 of 200 epochs"
+    assert column_of(rendered)[2].note == "1 of 5 distributions, 1 seed; 20 of 200 epochs"
     whole = {**short, ("erk", "base"): 0.91, ("erk", "eoi"): 0.89}
     rendered = ranks.render([*long, *rows_of(whole, epochs=20)])  # two starts of ERK are whole, the third is not
-    assert rendered.notes[0].endswith("(1 of 5 distributions; 20 of 200 epochs).")
+    assert rendered.notes[0].endswith("(1 of 5 distributions, 1 seed; 20 of 200 epochs).")
     rendered = ranks.render(rows_of(whole, epochs=20))
     assert [cell.ours[0] for cell in column_of(rendered)] == [2.0, 2.0, 2.0]  # ERK 1 2 3, SNIP 3 2 1
-    assert rendered.notes[0].endswith("(2 of 5 distributions; 20 of 200 epochs).")
+    assert rendered.notes[0].endswith("(2 of 5 distributions, 1 seed; 20 of 200 epochs).")
 
 
 def test_precisions_are_ranked_among_themselves():
@@ -64,11 +85,11 @@ def test_precisions_are_ranked_among_themselves():
     low = {("erk", "ai"): 0.9, **{("snip", start): 0.8 + place / 100 for place, start in enumerate(STARTS)}}
     rendered = ranks.render([*plain, *rows_of(low, precision="bf16")])
     assert column_of(rendered)[2].ours == (1.0, None)  # of SNIP alone
-    assert column_of(rendered)[2].note == "1 of 5 distributions; 200 epochs in bf16 instead of tf32"
+    assert column_of(rendered)[2].note == "1 of 5 distributions, 1 seed; 200 epochs in bf16 instead of tf32"
     whole = {**low, ("erk", "base"): 0.91, ("erk", "eoi"): 0.89}
     rendered = ranks.render([*plain, *rows_of(whole, precision="bf16")])
     assert [cell.ours[0] for cell in column_of(rendered)] == [2.0, 2.0, 2.0]  # ERK 1 2 3, SNIP 3 2 1
-    assert rendered.notes[0].endswith("(2 of 5 distributions; 200 epochs in bf16 instead of tf32).")
+    assert rendered.notes[0].endswith("(2 of 5 distributions, 1 seed; 200 epochs in bf16 instead of tf32).")
 
 
 def test_a_rank_knows_the_rows_that_it_is_made_of():

@@ -56,16 +56,16 @@ def test_ties_share_the_mark_dense_lines_have_none_and_nothing_is_best_of_a_bloc
     assert [cells[0].our_mark for cells in lowest.cells] == ["column", "column", "", ""]
 
 
-def test_short_trainings_are_compared_among_themselves():
-    asked = [Line(key, (key,), block="x") for key in "abcd"]
+def test_nothing_is_best_of_trainings_of_different_lengths():
+    asked = [Line(key, (key,), block="x" if key in "ab" else "y") for key in "abcd"]
     found = {
         ("a", "k"): Measurement([9.0]),
-        ("b", "k"): Measurement([8.0]),
+        ("b", "k"): Measurement([8.0], setting="2 epochs"),
         ("c", "k"): Measurement([5.0], setting="2 epochs"),
         ("d", "k"): Measurement([6.0], setting="2 epochs"),
     }
     table = table_of("title", [Column("k", "k")], asked, found)
-    assert [cells[0].our_mark for cells in table.cells] == ["column", "", "", "column"]
+    assert [cells[0].our_mark for cells in table.cells] == ["", "", "", "block"]
 
 
 def marks_of(rows):
@@ -84,9 +84,9 @@ def marks_of(rows):
 def test_precisions_are_compared_only_once_all_have_the_same():
     low = "200 epochs in bf16 instead of tf32"
     rows = [("base", None, 0.5), ("ai", None, 0.6), ("eoi", "bf16", 0.9)]
-    assert marks_of(rows) == [("", ""), ("column", ""), ("", low)]
+    assert marks_of(rows) == [("", ""), ("", ""), ("", low)]
     rows += [("base", "bf16", 0.8)]
-    assert marks_of(rows) == [("", ""), ("column", ""), ("", low)]  # two of each: those asked for
+    assert marks_of(rows) == [("", ""), ("", ""), ("", low)]  # two of each: those asked for
     rows += [("ai", "bf16", 0.7)]
     assert marks_of(rows) == [("", low), ("", low), ("column", low)]
     rows += [("eoi", None, 0.1)]
@@ -105,6 +105,23 @@ def test_trainings_of_other_lengths_have_no_difference():
     table = table_of("title", [COLUMN], lines(), measured, item="contemporary")
     (cell,) = [cells[0] for cells in table.cells if cells[0].ours]
     assert (cell.ours, cell.difference, cell.error) == ((50.0, None), None, None)
+
+
+def test_a_mean_without_the_seeds_that_diverged_is_not_compared_with_the_papers():
+    training = Training("resnet32", "cifar10", 0.1)
+    rows = [row_of(training, 1, test_accuracy=0.9), row_of(training, 2, diverged=True)]
+    cells = {
+        ("erk/eoi", COLUMN.key): training,
+        ("erk/base", COLUMN.key): Training("resnet32", "cifar10", 0.1, "erk", "base"),
+    }
+    rows += [row_of(cells["erk/base", COLUMN.key], 1, test_accuracy=0.8)]
+    table = table_of("title", [COLUMN], lines(), RowIndex(rows).accuracies(cells), item="contemporary")
+    base, eoi = (
+        next(cells[0] for line, cells in zip(table.lines, table.cells, strict=True) if line.key == key)
+        for key in ("erk/base", "erk/eoi")
+    )
+    assert (eoi.ours, eoi.note, eoi.difference, eoi.our_mark) == ((90.0, None), "1 of 2 diverged", None, "")
+    assert base.our_mark == ""
 
 
 @pytest.mark.parametrize(

@@ -158,9 +158,10 @@ def test_pairs_that_cannot_end_in_time_are_not_started_and_shorter_ones_are(stor
 def test_a_pair_that_seemed_too_long_is_run_when_others_turn_out_quicker(store, toys):
     short, longer = toys.pair("a", price=0.3), toys.pair("b", price=0.35)
     estimates = Estimates()
-    estimates.add(toys.pair("c", price=1.0).experiment, 60.0)
+    other = toys.pair("c", price=1.0)
+    estimates.add(other.experiment, sweep_toys.row_of(other), 60.0)
     budget = Budget(20.0, estimates)  # 18 s are expected for the one, 21 s for the other
-    assert [budget.fits(pair.experiment) for pair in (short, longer)] == [True, False]
+    assert [budget.fits([pair]) for pair in (short, longer)] == [True, False]
     summary = run([longer, short], store, LOCAL, perform=sweep_toys.perform, budget=budget, poll=0.02)
     assert (summary.done, summary.postponed) == ([short, longer], [])  # 60.5 s for a price of 1.3: now 16.3 s
 
@@ -298,8 +299,7 @@ def test_a_stack_that_cannot_end_in_time_is_not_started(store):
 def known(seconds):
     """Estimates of runs alone, of all the pairs."""
     estimates = Estimates()
-    for pair in PAIRS:
-        estimates.add(pair.experiment, seconds)
+    estimates.learn([sweep_toys.row_of(pair, wall_s=seconds) for pair in PAIRS], "cpu")
     return estimates
 
 
@@ -333,7 +333,7 @@ def test_a_sweep_learns_the_share_of_each_pair_of_a_stack(store):
     estimates = Estimates()
     sweep_stacks(PAIRS, store, budget=Budget(600.0, estimates))
     (wall,) = {row["wall_s"] for row in store.rows()}
-    assert estimates.seconds(*(pair.experiment for pair in PAIRS)) == pytest.approx(wall)
+    assert estimates.seconds((pair.experiment for pair in PAIRS), stacked=True) == pytest.approx(wall)
 
 
 STACKS = """

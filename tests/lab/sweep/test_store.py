@@ -275,3 +275,9 @@ def test_files_put_together_are_one_file(text, tmp_path, toys):
     text.write_text(text.read_text() + (tmp_path / "more.jsonl").read_text())
     merged = Store(tmp_path / "fresh.sqlite").merge([text])
     assert (merged.added, merged.problems) == (6, [])
+
+
+def test_a_store_that_cannot_be_written_is_not_taken_for_another_kind_of_file(tmp_path):
+    (tmp_path / "folder.sqlite").mkdir()
+    with pytest.raises(ValueError, match=r"folder.sqlite and its folder have to be writable \(unable to open"):
+        Store(tmp_path / "folder.sqlite")

@@ -84,14 +84,21 @@ def without_data(pairs: Iterable[Any], root: Path) -> dict[Any, Any]:
     }
 
 
-def estimates_of(store: Any, device: str, name: str | None = None) -> Any:
-    """Return what the rows of this device, or of the one called `name`, tell of times."""
+def estimates_of(rows: Iterable[Any], name: str) -> Any:
+    """Return what the rows of the device called `name` tell of times."""
     from orthosparse.lab.sweep.budget import Estimates
-    from orthosparse.lab.sweep.pairs import origin
 
     estimates = Estimates()
-    estimates.learn(store.rows(), origin(device)["device"] if name is None else name)
+    estimates.learn(rows, name)
     return estimates
+
+
+def device_name(device: str) -> str:
+    """Return the name by which rows know a device."""
+    from orthosparse.lab.sweep.pairs import origin
+
+    name: str = origin(device)["device"]
+    return name
 
 
 def pairs_of_entry(entry: Any) -> list[Any]:
@@ -102,11 +109,22 @@ def pairs_of_entry(entry: Any) -> list[Any]:
     return only_those(pairs, list(entry.only)) if entry.only else pairs
 
 
+def warn_of_commit() -> None:
+    """Say so where rows will not name a commit that has the code which makes them."""
+    from orthosparse.lab.provenance import commit
+
+    found = commit()
+    if found is None:
+        typer.echo("warning: rows will name no commit, as none is known; set ORTHOSPARSE_COMMIT to it", err=True)
+    elif found.endswith("+changes"):
+        typer.echo(f"warning: rows will name the commit {found}, as files differ from it", err=True)
+
+
 def check_times(items: list[str] | None, minutes: float | None, budget: str | None, engine: str) -> None:
     """Raise a ValueError where nothing is asked for, or a time that is none."""
     if not items and minutes is None:
         raise ValueError("item: expected at least one, or --minutes for the next ones of `paper queue`; got none")
-    if minutes is not None and (not minutes > 0 or budget is not None or engine != "local"):
+    if minutes is not None and (not 0 < minutes < float("inf") or budget is not None or engine != "local"):
         raise ValueError("minutes: expected more than 0, with --engine local and without --budget")
     if budget is not None:
         from orthosparse.lab.sweep.budget import seconds_of
@@ -144,7 +162,7 @@ def limit_of(budget: str, kept: Any, device: str) -> Any:
     """Return the budget of a time such as 25m."""
     from orthosparse.lab.sweep.budget import Budget, seconds_of
 
-    return Budget(seconds_of(budget), estimates_of(kept, device))
+    return Budget(seconds_of(budget), estimates_of(kept.rows(), device_name(device)))
 
 
 def conclude(summary: Any, store: Any, *, json: bool = False) -> None:

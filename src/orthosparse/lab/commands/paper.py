@@ -23,10 +23,12 @@ from orthosparse.lab.commands._sweep import (
     check_queued,
     check_times,
     conclude,
+    device_name,
     estimates_of,
     limit_of,
     pairs_of_entry,
     queued_pairs,
+    warn_of_commit,
     without_data,
 )
 
@@ -100,34 +102,43 @@ def queue(
       orthosparse paper queue
       orthosparse paper queue --on 'NVIDIA H200' --json
     """
+    from orthosparse.lab.experiments.training import group_of
     from orthosparse.lab.paper.queue import QUEUE
     from orthosparse.lab.rendering.contents import plain_table
     from orthosparse.lab.rendering.terminal import console, print_table
     from orthosparse.lab.sweep.store import Store
+    from orthosparse.registry import listed
 
-    kept = Store(store)
-    known, estimates, found = kept.names(), estimates_of(kept, device, on), []
+    rows = Store(store).rows() if store.exists() else []
+    known, name, found = {(row["key"], row["seed"]) for row in rows}, on or device_name(device), []
+    estimates = estimates_of(rows, name)
     for entry in QUEUE:
         pairs = pairs_of_entry(entry)
         missing = [pair for pair in pairs if pair.name not in known]
         known |= {pair.name for pair in missing}  # another entry may have the same
-        asked = [pair.experiment for pair in missing]
-        seconds = sum(map(estimates.seconds, asked)) if entry.together is None else estimates.seconds(*asked)
+        seconds = sum(
+            estimates.seconds([experiment], stacked=entry.together is not None and group_of(experiment) is not None)
+            for experiment in (pair.experiment for pair in missing)
+        )
         about = {"missing": len(missing), "pairs": len(pairs), "minutes": round(seconds / 60, 1)}
         found.append({"title": entry.title, "item": entry.item, **about})
     if json:
         print_json(found)
-        return
-    rows = [[e["title"], e["item"], f"{e['missing']} of {e['pairs']}", f"{e['minutes']:.1f}"] for e in found]
-    rows.append(["all", "", str(sum(e["missing"] for e in found)), f"{sum(e['minutes'] for e in found):.1f}"])
-    print_table(plain_table(("next", "item", "missing pairs", "minutes"), rows, text=(0, 1)), console())
-    _say_if_empty(store, kept.names())
+    else:
+        lines = [[e["title"], e["item"], f"{e['missing']} of {e['pairs']}", f"{e['minutes']:.1f}"] for e in found]
+        lines.append(["all", "", str(sum(e["missing"] for e in found)), f"{sum(e['minutes'] for e in found):.1f}"])
+        print_table(plain_table(("next", "item", "missing pairs", "minutes"), lines, text=(0, 1)), console())
+        _say_if_empty(store, rows)
+    if rows and not any(row["device"] == name for row in rows):
+        measured = listed(sorted({row["device"] for row in rows}), _NAMED)
+        typer.echo(f"no row was measured on {name}, so these minutes are rough; there are rows of {measured}", err=True)
 
 
-def _say_if_empty(store: Path, rows: Sized) -> None:
+def _say_if_empty(store: Path, rows: Sized, *, err: bool = False) -> None:
     """Tell of committed rows: a new checkout has them in files of text."""
     if not rows:
-        typer.echo(f"{store} has no rows yet: `orthosparse paper merge results` adds those of this repository.")
+        hint = "`orthosparse paper merge results` adds those of this repository."
+        typer.echo(f"{store} has no rows yet: {hint}", err=err)
 
 
 @paper.command()
@@ -215,6 +226,8 @@ def run(
     names = kept.names()
     missing = [pair for each, _ in queued for pair in each if pair.name not in names]
     lost = {} if address else without_data(missing, folder)  # a cluster has its own
+    if len(missing) > len(lost) and not smoke and not address:
+        warn_of_commit()
     queued = [([pair for pair in each if pair not in lost], size) for each, size in queued]
     work = partial(perform, root=folder, runs=kept.runs.absolute(), device=device, compiled=compiled)
     with Display() as display:
@@ -224,7 +237,9 @@ def run(
         else:
             from orthosparse.lab.sweep.budget import run_for
 
-            times = estimates_of(kept, device)
+            if not items:
+                _say_if_empty(store, names, err=True)
+            times = estimates_of(kept.rows(), device_name(device))
             summary = run_for(60 * minutes, queued, kept, start, perform=work, estimates=times, display=display)
     summary.failed += lost.values()
     conclude(summary, kept, json=json)

@@ -18,7 +18,8 @@ from orthosparse.lab.training.run import (
     words_of,
 )
 
-# Seconds of one step of 128 images on a fast GPU, and training images: rough, for the estimate alone.
+COSTS_OF = "NVIDIA H200"  # the device of the costs below
+# Seconds of one step of 128 images, and training images: rough, for the estimate alone.
 _STEP = {"mlp": 0.001, "mlp1000": 0.03, "cnn1000": 0.2, "resnet32": 0.004, "resnet56": 0.007, "resnet110": 0.013}
 _STEP |= {"vgg16c": 0.003, "efficientnet_b0": 0.007, "resnet50": 0.05, "deit3_small": 0.05}
 # The share that a network has of a step of a stack: little where our kernels compute all networks at once. Convolutions

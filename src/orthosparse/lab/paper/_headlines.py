@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from orthosparse.lab.paper._chapters import Chapter
-from orthosparse.lab.paper._layout import DIVERGED, digits_of, number_text
+from orthosparse.lab.paper._layout import DIVERGED, digits_of, number_text, seeds_text
 from orthosparse.lab.paper._rows import Row
 from orthosparse.lab.paper._tables import Cell, Column, Line, Table
 
@@ -87,7 +87,7 @@ def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[L
     said = own[0] if len(set(own)) == 1 else ""  # the same for all, so once
     beside = [_bracketed([note] if note and not said else []) for note in own]
     ours = _blocks([(line, text + more) for (line, _), text, more in zip(measured, texts, beside, strict=True)])
-    notes = [_seeds(cell.seeds or len(cell.rows) for _, cell in measured)] if part.seeds else []
+    notes = [seeds_text(cell.seeds or len(cell.rows) for _, cell in measured)] if part.seeds else []
     notes += [note for note in shared if note and len(shared) == 1] + [said] * bool(said)
     rows = [] if part.whole else [row for _, cell in measured for row in cell.rows]
     title = chapter.title if table.title == chapter.title else f"{chapter.title}. {table.title}"
@@ -120,11 +120,6 @@ def _rows_of(chapter: Chapter, column: Column) -> list[Row]:
     model, _, data = column.key.partition("/")
     own = [row for row in chapter.rows if (row["fields"].get("model"), row["fields"].get("data")) == (model, data)]
     return own or chapter.rows
-
-
-def _seeds(counts: Iterable[int]) -> str:
-    least, most = min(found := list(counts)), max(found)
-    return f"{most} seed{'s' * (most > 1)}" if least == most else f"{least} to {most} seeds"
 
 
 def _bracketed(notes: Sequence[str]) -> str:

@@ -1,5 +1,7 @@
 """Numbers as people read them: the tables of items as plain tables of text, which every format is made from."""
 
+from collections.abc import Iterable
+
 from orthosparse.lab.paper._tables import Cell, Column, Table
 from orthosparse.lab.paper.statistics import Difference, Number, is_clear
 from orthosparse.lab.rendering import contents
@@ -75,6 +77,17 @@ def difference_text(cell: Cell, digits: int) -> str:
 def digits_of(table: Table, column: Column) -> int:
     """Return the digits of a column."""
     return table.digits if column.digits is None else column.digits
+
+
+def seeds_text(counts: Iterable[int]) -> str:
+    """Return how many seeds several numbers have.
+
+    Example:
+        >>> seeds_text([1, 3, 1]), seeds_text([1])
+        ('1 to 3 seeds', '1 seed')
+    """
+    least, most = min(found := list(counts)), max(found)
+    return f"{most} seed{'s' * (most > 1)}" if least == most else f"{least} to {most} seeds"
 
 
 def seconds_text(seconds: float) -> str:

@@ -32,16 +32,23 @@ class Measurement:
     setting: str = ""
     whole: bool = True
 
+    @property
+    def lost(self) -> int:
+        """How many runs have no value, as they diverged."""
+        return max(0, len(self.rows) - len(self.values))
+
 
 @dataclass(frozen=True)
 class Cell:
     """One cell: the paper's number, ours, and their difference.
 
     Attributes:
+        seeds: of ours; the fewest, where the number is made of several experiments.
         exists: False where there is no such combination.
         paper_mark, our_mark: ``block`` for the best of its block, ``column`` for the best sparse one of its column.
-        setting, whole: see `Measurement`.
-        difference: ours less the paper's; None where one of them is missing, or ours trained for other epochs.
+        setting, whole, lost: see `Measurement`.
+        difference: ours less the paper's; None where one of them is missing, where ours trained for other epochs, and
+            where runs diverged, as the paper's means have those that failed.
         error: the standard error of the difference; None where neither side states a deviation.
         cause: why the difference is more than two standard errors, where that is known.
     """
@@ -56,6 +63,7 @@ class Cell:
     rows: Sequence[dict[str, Any]] = ()
     setting: str = ""
     whole: bool = True
+    lost: int = 0
     difference: float | None = None
     error: float | None = None
     cause: str = ""
@@ -199,8 +207,17 @@ def _cell(measured: Measurement | None, line: Line, column: Column, item: str | 
     if measured is None:
         return Cell(paper, exists=False)
     ours, seeds = summary(measured.values), len(measured.values)
-    found = Cell(paper, ours, seeds, measured.note, rows=measured.rows, setting=measured.setting, whole=measured.whole)
-    if ours is None or paper is None or item is None or not measured.whole:
+    found = Cell(
+        paper,
+        ours,
+        seeds,
+        measured.note,
+        rows=measured.rows,
+        setting=measured.setting,
+        whole=measured.whole,
+        lost=measured.lost,
+    )
+    if ours is None or paper is None or item is None or not measured.whole or measured.lost:
         return found
     difference = to_paper(ours, seeds, paper)
     cause = cause_of(item, title, line.key) if is_clear(difference) else ""
@@ -210,24 +227,22 @@ def _cell(measured: Measurement | None, line: Line, column: Column, item: str | 
 def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Callable[..., Any]) -> None:
     """Mark the best of each block, and the best of the column, as the paper does; ties are all marked.
 
-    Ours that trained for fewer epochs, or in another precision, are compared among themselves.
+    Nothing is marked where ours were trained for different epochs or in different precisions, and nothing is best alone
+    or with runs that diverged.
     """
     for side in ("paper", "ours"):
         means = {}
         for row, line in enumerate(lines):
             value = getattr(cells[row][index], side)
-            if line.ranked and value is not None:
+            if line.ranked and value is not None and (side == "paper" or not cells[row][index].lost):
                 means[row] = round(value[0], 2)
-        settings = {row: cells[row][index].setting if side == "ours" else "" for row in means}
+        blocks = {row: [other for other in means if lines[other].block == lines[row].block] for row in means}
         for row, mean in means.items():
-            same = {where: other for where, other in means.items() if settings[where] == settings[row]}
-            block = [other for where, other in same.items() if lines[where].block == lines[row].block]
-            # Nothing is best alone.
-            if len(same) > 1 and mean == better(same.values()):
-                mark = "column"
-            elif len(block) > 1 and mean == better(block):
-                mark = "block"
-            else:
-                continue
-            cell = cells[row][index]
-            cells[row][index] = replace(cell, paper_mark=mark) if side == "paper" else replace(cell, our_mark=mark)
+            for mark, group in (("column", list(means)), ("block", blocks[row])):
+                settings = {cells[other][index].setting for other in group} if side == "ours" else {""}
+                if len(group) > 1 and len(settings) == 1 and mean == better(means[other] for other in group):
+                    cell = cells[row][index]
+                    cells[row][index] = (
+                        replace(cell, paper_mark=mark) if side == "paper" else replace(cell, our_mark=mark)
+                    )
+                    break

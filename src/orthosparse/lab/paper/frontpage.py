@@ -90,7 +90,7 @@ def write_pages(rows: list[Row], root: Path) -> None:
         page.write_text(inserted(page.read_text(encoding="utf-8"), table(chapters, firsts)), encoding="utf-8")
     for chapter in (each for each in chapters if each.name in STUDIES):
         (docs / "evidence" / STUDIES[chapter.name]).write_text(study(chapter), encoding="utf-8")
-    (docs / "evidence" / "claims.md").write_text(claims.markdown(claims.claims_of(chapters)), encoding="utf-8")
+    (docs / "evidence" / "claims.md").write_text(claims.markdown(chapters), encoding="utf-8")
     assets = docs / "assets"
     deep_networks.save_figure(rows, assets / "deep_networks.png")
     deep_networks.save_figure(rows, assets / "deep_convolutional.png", model="cnn1000")

@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.paper._layout import seeds_text
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import CONTEMPORARY, INITS, METHODS, SEEDS, drawn, lines, pointed
 from orthosparse.lab.paper._tables import Cell, Column, Line, Measurement, Place, Rendered, Table, paper_number
@@ -13,7 +14,7 @@ from orthosparse.lab.paper.contemporary import TABLE
 from orthosparse.lab.paper.statistics import Number, summary
 from orthosparse.lab.rendering.contents import Figure
 
-__all__ = ["SEEDS", "TITLE", "experiments", "ranked", "ranks_of", "render"]
+__all__ = ["SEEDS", "TITLE", "experiments", "ranked", "ranks_of", "render", "standing"]
 
 TITLE = "Mean rank of the starts (1 is best), density 10 %"
 _LINES = [Line(init, (label,), method=label) for init, label in INITS.items()]
@@ -53,28 +54,32 @@ def ranks_of(means: dict[str, float]) -> dict[str, float]:
 
 
 def _column(measured: Mapping[Place, Measurement | None], column: Column) -> list[Cell]:
-    papers, ours, notes, whole = [], [], set(), True
+    papers, ours, notes, seeds, whole = [], [], set(), set(), True
     used: dict[str, list[dict[str, Any]]] = {init: [] for init in INITS}
     for method in METHODS:
         paper = {init: paper_number("contemporary", f"{method}/{init}", column.key) for init in INITS}
         papers += ranked(paper)
         own = {init: measured[f"{method}/{init}", column.key] or Measurement() for init in INITS}
-        found = ranked({init: summary(each.values) for init, each in own.items()})
+        found = ranked({init: standing(summary(each.values), each.lost) for init, each in own.items()})
         if len({each.setting for each in own.values()}) == 1 and found:  # short trainings say nothing of long ones
             ours += found
             notes |= {each.setting for each in own.values()}
+            seeds |= {len(each.rows) for each in own.values()}
             whole = whole and all(each.whole for each in own.values())
             used = {init: [*used[init], *own[init].rows] for init in INITS}
-    words = [f"{len(ours)} of {len(METHODS)} distributions", *sorted(filter(None, notes))]
-    note = "; ".join(words) if ours else ""
-    return [_cell(_mean(papers, init), _mean(ours, init), len(ours), note, used[init], whole) for init in INITS]
+    note = ""
+    if ours:
+        counted = f"{len(ours)} of {len(METHODS)} distributions, {seeds_text(seeds)}"
+        note = "; ".join([counted, *sorted(filter(None, notes))])
+    least = min(seeds, default=0)
+    return [_cell(_mean(papers, init), _mean(ours, init), least, note, used[init], whole) for init in INITS]
 
 
 def _cell(
-    paper: Number | None, ours: Number | None, count: int, note: str, rows: list[dict[str, Any]], whole: bool
+    paper: Number | None, ours: Number | None, seeds: int, note: str, rows: list[dict[str, Any]], whole: bool
 ) -> Cell:
     difference = None if paper is None or ours is None or not whole else ours[0] - paper[0]
-    return Cell(paper, ours, count, note, rows=rows, whole=whole, difference=difference)
+    return Cell(paper, ours, seeds, note, rows=rows, whole=whole, difference=difference)
 
 
 def _figure(columns: list[list[Cell]]) -> Figure:
@@ -94,6 +99,16 @@ def ranked(means: dict[str, Number | None]) -> list[dict[str, float]]:
     """Return the ranks of the starts of a distribution, in a list; an empty one where a start has no mean."""
     whole = {name: mean[0] for name, mean in means.items() if mean is not None}
     return [ranks_of(whole)] if len(whole) == len(means) else []
+
+
+def standing(mean: Number | None, lost: int) -> Number | None:
+    """Return the number that ranks a start: its mean, or, if seeds diverged, one behind the means of all others.
+
+    Example:
+        >>> standing((0.9, None), 0), standing((0.9, None), 1), standing(None, 3), standing(None, 0)
+        ((0.9, None), (-1.0, None), (-3.0, None), None)
+    """
+    return (-float(lost), None) if lost else mean
 
 
 def _mean(ranks: list[dict[str, float]], init: str) -> Number | None:

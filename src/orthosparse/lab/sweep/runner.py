@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orthosparse.lab.sweep.display import Display
 from orthosparse.lab.sweep.pairs import Outcome, Pair, Perform, Task
-from orthosparse.lab.sweep.store import EXPIRY, Owner, Store, together_of
+from orthosparse.lab.sweep.store import EXPIRY, Owner, Store
 from orthosparse.lab.sweep.tasks import begin, ordered, stacked
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class _Sweep:
             if self.store.append(row):
                 self.summary.done.append(pair)
             if self.budget is not None:
-                self.budget.estimates.add(pair.experiment, row["wall_s"], together_of(row))
+                self.budget.estimates.add(pair.experiment, row, row["wall_s"])
             self._remove(pair.folder)
         if any(outcome.row for outcome in outcomes):
             self._remove(task.folder)
@@ -155,12 +155,12 @@ class _Sweep:
         """Return what of a task is expected to end in time; of one that was begun all or nothing."""
         if self.budget is None or (task.begun and self.budget.resumes):
             return task
-        if self.budget.fits(*(pair.experiment for pair in task.pairs)):
+        if self.budget.fits(task.pairs, stacked=task.stacked):
             return task
         fewer: tuple[Pair, ...] = ()
         for pair in () if task.begun else task.pairs:
             more = (*fewer, pair)
-            fewer = more if self.budget.fits(*(each.experiment for each in more)) else fewer
+            fewer = more if self.budget.fits(more, stacked=task.stacked) else fewer
         return replace(task, pairs=fewer, missing=fewer) if fewer else None
 
     def _claim(self, task: Task) -> Task | None:

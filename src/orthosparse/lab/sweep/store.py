@@ -113,6 +113,8 @@ class Store:
                 for statement in _SCHEMA.split(";\n"):
                     database.execute(statement)
                 database.execute(f"PRAGMA user_version = {_VERSION}")
+        except sqlite3.OperationalError as error:  # a folder that cannot be written, a full disk, a lock
+            raise ValueError(f"store: {self.path} and its folder have to be writable ({error})") from error
         except sqlite3.DatabaseError as error:
             raise ValueError(
                 f"store: expected a file of results; {self.path} cannot be used as one ({error})"
