@@ -30,7 +30,7 @@ types: install
 tests: install
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 # Once more what needs timm or torchvision: by itself it is skipped where their builds do not fit torch's.
-	$(BIN)/python -m pytest -q -m torchvision --declare-torchvision
+	$(BIN)/python -m pytest -q -m torchvision --declare-torchvision $$(grep -rl --include='*.py' mark.torchvision tests)
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
