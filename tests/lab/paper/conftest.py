@@ -22,13 +22,16 @@ def tiny_run(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def tiny_rows(tiny_run):
+def tiny_rows(request, tmp_path_factory):
     """Return a function from the name of an item to the rows of its tiny version."""
-    store = Store(tiny_run[1])
 
     def rows(name):
-        if name == WITH_TIMM:
-            assert run(tiny_run[1], [name]) == 0
+        if name == WITH_TIMM:  # alone, as the others need not run where only this one is tested
+            path = tmp_path_factory.mktemp("timm") / "results.sqlite"
+            assert run(path, [name]) == 0
+        else:
+            _, path = request.getfixturevalue("tiny_run")
+        store = Store(path)
         keys = [experiment.key() for experiment in ITEMS[name].experiments(smoke=True)]
         found = store.rows(keys=keys)
         assert len(found) == len(keys)
