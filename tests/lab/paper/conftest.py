@@ -1,10 +1,16 @@
 """The tiny version of every item, run once by the command for all tests."""
 
+from pathlib import Path
+
 import pytest
 
 from orthosparse.lab import cli
 from orthosparse.lab.paper import ITEMS
+from orthosparse.lab.paper._chapters import chapters_of
+from orthosparse.lab.paper._rows import read_rows
 from orthosparse.lab.sweep.store import Store
+
+ROOT = Path(__file__).parents[3]
 
 WITH_TIMM = "imagenet"  # trains a network of timm's, which not everybody can import
 
@@ -38,3 +44,10 @@ def tiny_rows(request, tmp_path_factory):
         return found
 
     return rows
+
+
+@pytest.fixture(scope="session")
+def committed():
+    """Return the chapters of the committed rows, and what of the files could not be read."""
+    rows, problems = read_rows((ROOT / "results").glob("*.jsonl"))
+    return chapters_of(ITEMS, rows), problems

@@ -10,7 +10,6 @@ from orthosparse.lab.experiments.init_runtime import InitRuntime
 from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS, claims, singular_values
 from orthosparse.lab.paper._chapters import chapters_of
-from orthosparse.lab.paper._rows import read_rows
 from orthosparse.lab.paper.claims import FAILS, HOLDS, OPEN, PARTLY, claims_of
 
 ROOT = Path(__file__).parents[3]
@@ -166,8 +165,8 @@ def test_dynamic_training_is_compared_seed_by_seed_with_the_deviation(moving, ve
     assert answers(rows)["dynamic"].verdict == verdict
 
 
-def test_the_page_has_the_answers_of_the_committed_rows():
-    rows, problems = read_rows((ROOT / "results").glob("*.jsonl"))
+def test_the_page_has_the_answers_of_the_committed_rows(committed):
+    chapters, problems = committed
     assert problems == []
-    expected = claims.markdown(claims_of(chapters_of(ITEMS, rows)))
+    expected = claims.markdown(claims_of(chapters))
     assert (ROOT / "docs" / "evidence" / "claims.md").read_text() == expected, "stale: run `make readme-table`"
