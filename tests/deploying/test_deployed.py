@@ -16,7 +16,7 @@ from orthosparse.masking import attach
 
 @pytest.fixture(autouse=True)
 def briefly(monkeypatch):
-    """Time every form in seven single calls instead of seven fifths of a second: no law here is about close times."""
+    """Time every form in seven single calls instead of seven blocks of calls: no law here is about close times."""
     monkeypatch.setattr(choosing, "_BLOCK", 0.0)
     monkeypatch.setattr(networks, "_BLOCK", 0.0)
 
