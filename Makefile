@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test lint types tests bench docs readme-table clean
+.PHONY: install demo test lint types tests torchvision bench docs readme-table clean
 
 install: $(STAMP)
 
@@ -18,7 +18,10 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/orthosparse/*/k
 demo: install
 	$(BIN)/orthosparse demo
 
-test: lint types tests
+# mypy and the second run of tests have one process each: side by side, before the tests that take two.
+test: lint
+	$(MAKE) --jobs=2 types torchvision
+	$(MAKE) tests
 
 lint: install
 	$(BIN)/ruff format --check .
@@ -29,8 +32,10 @@ types: install
 
 tests: install
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
 # Once more what needs timm or torchvision: by itself it is skipped where their builds do not fit torch's.
-	$(BIN)/python -m pytest -q -m torchvision --declare-torchvision
+torchvision: install
+	$(BIN)/python -m pytest -q -m torchvision --declare-torchvision $$(grep -rl --include='*.py' mark.torchvision tests)
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

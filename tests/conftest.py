@@ -1,11 +1,13 @@
 """What every test needs: one thread, Ctrl-C as usual, and a reason where a test cannot run on this machine."""
 
+import gc
 import importlib
 import os
 import signal
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start, too
 
 import hypothesis
 import pytest
@@ -32,6 +34,17 @@ def pytest_configure(config):
         config.torchvision = library = torch.library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the garbage collector from what is imported and collected: it stays, and to pass over it takes long."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items):

@@ -21,7 +21,10 @@ BEGIN, END = "<!-- from the tests: python tests/stack_matrix.py -->", "<!-- end 
 def marks() -> Iterator[tuple[str, str, str, str]]:
     """Yield (row, column, what it shows, where) of every test that carries the mark."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        for function in ast.walk(ast.parse(path.read_text())):
+        source = path.read_text()
+        if "pytest.mark.stack" not in source:
+            continue
+        for function in ast.walk(ast.parse(source)):
             for mark in getattr(function, "decorator_list", ()):
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.stack":
                     row, column, *shown = (ast.literal_eval(argument) for argument in mark.args)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def imports_of(path: Path) -> list[str]:
     names = []
     for node in ast.walk(ast.parse(path.read_text())):
@@ -106,6 +108,7 @@ def imports_of(path: Path) -> list[str]:
     return names
 
 
+@cache
 def resolve(name: str) -> str:
     """The module a dotted import reaches: ``orthosparse.masks.draw`` is found in ``orthosparse.masks``."""
     while not (

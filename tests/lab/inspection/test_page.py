@@ -22,9 +22,10 @@ def test_the_page_shows_spectra_orthogonality_and_gradients_of_every_start(found
 def test_each_remark_is_an_entry_of_a_list(found):
     report = replace(found[-1].report, rows=[replace(row, dead_inputs=1) for row in found[-1].report.rows])
     page = page_of("T", "L", [*found[:-1], replace(found[-1], report=report)], "", [])
+    html = html_of(page)
     assert len(report.warnings) >= 7
     assert page.sections[1].notes == report.warnings
-    assert all(f"<li>{warning}</li>" in html_of(page) for warning in report.warnings)
+    assert all(f"<li>{warning}</li>" in html for warning in report.warnings)
 
 
 def test_where_only_the_largest_values_are_known_they_are_shown_by_rank(found):

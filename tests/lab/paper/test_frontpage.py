@@ -9,7 +9,6 @@ from lab.paper.rows import chosen, deep_starts, row_of, rows_for
 from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS, frontpage, singular_values
 from orthosparse.lab.paper._chapters import chapters_of
-from orthosparse.lab.paper._rows import read_rows
 from orthosparse.lab.sweep.rows import export
 from orthosparse.lab.sweep.store import Store
 
@@ -197,8 +196,7 @@ def test_the_program_rewrites_the_pages_and_names_what_it_cannot_read(tmp_path, 
 
 
 @pytest.mark.parametrize("name", frontpage.STUDIES)
-def test_the_page_of_a_study_has_the_tables_of_the_committed_rows(name):
-    rows, _ = read_rows((ROOT / "results").glob("*.jsonl"))
-    (chapter,) = (chapter for chapter in chapters_of(ITEMS, rows) if chapter.name == name)
+def test_the_page_of_a_study_has_the_tables_of_the_committed_rows(committed, name):
+    (chapter,) = (chapter for chapter in committed[0] if chapter.name == name)
     page = (ROOT / "docs" / "evidence" / frontpage.STUDIES[name]).read_text()
     assert page == frontpage.study(chapter), "stale: run `make readme-table`"

@@ -4,6 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -35,11 +36,13 @@ def setting_of(fields: Mapping[str, Any]) -> Setting:
     return Setting(fields.get("epochs") or 0, fields.get("precision") or "")
 
 
+@cache  # by the experiment's key
 def asked_of(experiment: Experiment) -> Setting:
     """Return the setting that an experiment asks for."""
     return setting_of(experiment.described())
 
 
+@cache
 def family(key: str) -> str:
     """Return a key without its setting: trainings of one experiment, shorter or in another precision, share it.
 

@@ -18,7 +18,7 @@ STAGES = {
     "one layer": Stage(NAMES[:1], 32, 32, activation="tanh"),
 }
 # Fewer rows than a tile has, and some tiles with a rest.
-BATCHES = (5, 40)
+BATCHES = (5, 24)
 
 
 def slab_of(stage, generator, members=2, device=CPU):
