@@ -58,24 +58,26 @@ def error(mine, theirs):
 
 def check_forward(kernels, case):
     for x in (case.x, case.normed):
-        found, sums = kernels.convolve(x, case.weights, counted=True)
+        found, sums = kernels.convolve(x, case.weights, with_sums=True)
         assert error(found, case.convolution()) < ROUNDING
         assert error(sums.sum(1), TORCH.sums(found, found)) < 1e-6
-    again, none = kernels.convolve(x, case.weights, counted=False)
+    again, none = kernels.convolve(x, case.weights, with_sums=False)
     assert torch.equal(again, found)
     assert none is None
 
 
 def check_backward(kernels, case):
     for x, add in ((case.x, case.add), (case.normed, None)):
-        products = torch.full(kernels.products_shape(case.v), torch.nan, device=case.v.device)
+        weight_grads = torch.full(kernels.weight_grads_shape(case.v), torch.nan, device=case.v.device)
         given = (case.v, case.z, case.coefficients, x, case.weights)
-        found, sums = kernels.convolve_backward(*given, products=products, add=add, below=case.below)
+        found, sums = kernels.convolve_backward(
+            *given, weight_grads=weight_grads, shortcut_grad=add, previous_z=case.below
+        )
         v, weights = case.gradients(add)
         assert error(found, v) < ROUNDING
         assert error(sums.sum(1), TORCH.sums(found, case.below)) < 1e-6
         # A gradient may round the other way where sums are taken in another order.
-        assert error(products.sum(1), weights) < 1e-4
+        assert error(weight_grads.sum(1), weights) < 1e-4
 
 
 @needs_compiler
@@ -104,9 +106,9 @@ def test_the_bits_of_a_network_do_not_depend_on_the_others_nor_on_the_processors
     found = []
     for processors, (*passed, below) in ((4, (*given, case.below)), (1, (*alone, case.below[1:2]))):
         kernels = Convolutions(emulated("relu"), 16, ROOM, processors)
-        products = torch.empty(kernels.products_shape(passed[0]))
-        z, sums = kernels.convolve(passed[3], passed[4], counted=True)
-        found.append([z, sums, *kernels.convolve_backward(*passed, products=products, below=below)])
+        weight_grads = torch.empty(kernels.weight_grads_shape(passed[0]))
+        z, sums = kernels.convolve(passed[3], passed[4], with_sums=True)
+        found.append([z, sums, *kernels.convolve_backward(*passed, weight_grads=weight_grads, previous_z=below)])
     for whole, one in zip(*found, strict=True):
         assert torch.equal(whole[1:2], one)
 
@@ -116,16 +118,16 @@ def test_what_is_not_finite_stays_so(generator):
     case = Case(16, 1, "relu", generator, networks=1)
     kernels = Convolutions(emulated("relu"), 16, ROOM, 1)
     case.below[0, PIXEL, 3] = torch.nan
-    found, sums = kernels.convolve(case.normed, case.weights, counted=True)
+    found, sums = kernels.convolve(case.normed, case.weights, with_sums=True)
     assert found[0, PIXEL].isnan().all()  # every output channel sees the pixel
     assert sums.isnan().all()
     case.v[0, PIXEL, 3] = torch.nan
-    products = torch.empty(kernels.products_shape(case.v))
+    weight_grads = torch.empty(kernels.weight_grads_shape(case.v))
     given = (case.v, case.z, case.coefficients, case.x, case.weights)
-    back, sums = kernels.convolve_backward(*given, products=products, below=case.z)
+    back, sums = kernels.convolve_backward(*given, weight_grads=weight_grads, previous_z=case.z)
     assert back[0, PIXEL].isnan().any()
     assert sums.isnan().any()
-    assert products[..., 3, :].isnan().all()
+    assert weight_grads[..., 3, :].isnan().all()
 
 
 @pytest.mark.parametrize(

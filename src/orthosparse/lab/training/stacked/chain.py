@@ -57,8 +57,10 @@ class LayerRun:
         cast, inputs, outputs = kept
         for place in reversed(range(len(self.chunks))):
             start, stop = self.chunks[place]
-            last = first and place == 0
-            grad = self.backward_layers(grad, inputs[start:stop], outputs[start:stop], cast[0], start, last=last)
+            input_grad = place > 0 or not first
+            grad = self.backward_layers(
+                grad, inputs[start:stop], outputs[start:stop], cast[0], start, input_grad=input_grad
+            )
         self.mask_gradients()
         return None if first else grad
 
@@ -84,14 +86,14 @@ class LayerRun:
         return both[:-1], both[1:]
 
     def backward_layers(
-        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, last: bool
+        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, input_grad: bool
     ) -> Tensor:
-        """Go back through some layers, fill their gradients, and return that of their input (unless `last`)."""
+        """Go back through some layers, fill their gradients, and return that of their input (if `input_grad`)."""
         before = torch.empty_like(outputs)  # the gradients before the activations
         transposed = self.product.transposed(weights[start : start + len(outputs)])
         for place in reversed(range(len(outputs))):
             activation_backward(grad.view_as(outputs[place]), outputs[place], before[place], self.stage.activation)
-            if place or not last:
+            if place or input_grad:
                 grad = self.product.backward(before[place], transposed[place])
         self.product.weight_grad(before, inputs, self.slab.weight.gradient[start : start + len(outputs)])
         self.bias_grad(before, start)

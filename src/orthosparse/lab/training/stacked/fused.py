@@ -103,10 +103,10 @@ class FusedLinear(_Fused):
         return both[:-1], both[1:]
 
     def backward_layers(
-        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, last: bool
+        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, input_grad: bool
     ) -> Tensor:
         """Go back through some layers, fill their gradients, and return that of their input."""
-        del last  # the gradient of the input is the last of what the kernel has anyway
+        del input_grad  # the kernel computes it in any case
         before, found = launches.chain_backward(grad, outputs, weights[start:])
         launches.weight_grad(self.slab, before, inputs, start, grad.shape[1], transposed=True)
         return found
@@ -143,16 +143,16 @@ class FusedCircular(_Fused):
         return both[:-1], both[1:]
 
     def backward_layers(
-        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, last: bool
+        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, input_grad: bool
     ) -> Tensor:
-        """Go back through some layers, fill their gradients, and return that of their input (unless `last`)."""
+        """Go back through some layers, fill their gradients, and return that of their input (if `input_grad`)."""
         before, found = torch.empty_like(outputs), torch.empty_like(grad)
         activation_backward(grad, outputs[-1], before[-1], self.stage.activation)
         before[-1].copy_(rounded(before[-1]))
         for place in reversed(range(1, len(outputs))):
             weight, y = weights[start + place], outputs[place - 1]
             launches.convolve_backward(before[place], weight, y, before[place - 1], self.grid)
-        if not last:
+        if input_grad:
             launches.convolve_backward(before[0], weights[start], None, found, self.grid)
         launches.weight_grad(self.slab, before, inputs, start, grad.shape[1] * self.grid.height * self.grid.width)
         self.bias_grad(before, start)

@@ -113,7 +113,7 @@ class FusedMaps(Maps):
     def convolve(self, x: Samples, slab: NormSlab, layer: int, *, counted: bool) -> tuple[Tensor, Tensor | None]:
         """Return the convolution of the samples, and if `counted` the sums of it and of its squares."""
         if (own := self._own(slab)) is not None:
-            return own.convolve(x, self._weights[slab][layer], counted=counted)
+            return own.convolve(x, self._weights[slab][layer], with_sums=counted)
         assert isinstance(x, Tensor), "see `samples_for`"
         width, shared = slab.stage.outputs, plan_forward(grid_of(slab), slab.stage.outputs)
         return map_launches.convolve(x, self._forward[slab][layer], shared, width, counted=counted)
@@ -125,9 +125,10 @@ class FusedMaps(Maps):
         if (own := self._own(slab)) is None:
             return super().backward(slab, layer, v, z, sums, x, **what)
         coefficients = self.norm_grads(slab, layer, sums, v.shape[1])
-        products = self._room_for(slab, own.products_shape(v))[layer]
+        products = self._room_for(slab, own.weight_grads_shape(v))[layer]
         del what["activation"]  # as in `samples_for`
-        return own.convolve_backward(v, z, coefficients, x, self._weights[slab][layer], products=products, **what)
+        renamed = {"shortcut_grad": what.get("add"), "previous_z": what["below"], "weight_grads": products}
+        return own.convolve_backward(v, z, coefficients, x, self._weights[slab][layer], **renamed)
 
     def convolve_backward(
         self, grad: Tensor, slab: NormSlab, layer: int, *, add: Tensor | None = None, below: Below | None = None
