@@ -42,9 +42,9 @@ def passed(network, slabs, images, weights):
     """Return all that a step gives: logits, gradients, norms, running statistics, and logits as tested by them."""
     with torch.no_grad():
         rows = rows_of(network, images)
-        logits, kept = network.forward(rows)
-        network.backward(weights.to(network.maps.dtype), kept)
-        assert not kept
+        logits, saved = network.forward(rows)
+        network.backward(weights.to(network.maps.dtype), saved)
+        assert not saved
         for slab in slabs:
             slab.update_statistics(torch.ones(len(images), dtype=torch.bool, device=images.device))
         found = {"logits": logits, "tested": network.infer(rows)}
