@@ -16,20 +16,20 @@ from orthosparse.layers import plain_modules, plain_name
 def find_errors(state: State) -> None:
     """Find out why networks have stopped, for those of which it is not known yet."""
     stopped = state.records.stopped.tolist()
-    for place, step in enumerate(stopped):
-        if step >= 0 and place not in state.errors:
-            state.errors[place] = _error_of(state, place, *divmod(step, len(state.loader)))
+    for index, step in enumerate(stopped):
+        if step >= 0 and index not in state.errors:
+            state.errors[index] = _error_of(state, index, *divmod(step, len(state.loader)))
 
 
-def _error_of(state: State, place: int, epoch: int, step: int) -> NonFiniteError:
+def _error_of(state: State, index: int, epoch: int, step: int) -> NonFiniteError:
     """Return what the network was seen to do at the step at which it stopped: its weights are those before that."""
-    alone = state.networks.alone(state, place)
-    position = alone.epoch, alone.step
-    alone.epoch, alone.step = epoch, step
-    seed_step(alone)
-    images, labels = targets(alone, *next(iter(alone.loader.epoch(epoch, step))))
-    error = diagnose(alone, images, labels, alone.loader.count(step))
-    alone.epoch, alone.step = position
+    single = state.networks.as_single(state, index)
+    position = single.epoch, single.step
+    single.epoch, single.step = epoch, step
+    seed_step(single)
+    images, labels = targets(single, *next(iter(single.loader.epoch(epoch, step))))
+    error = diagnose(single, images, labels, single.loader.count(step))
+    single.epoch, single.step = position
     return error
 
 

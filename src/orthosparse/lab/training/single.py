@@ -154,9 +154,9 @@ class Single:
         masks = list(masks_of(self.network).values())
         return [sum(int(m.sum()) for m in masks) / sum(m.numel() for m in masks) if masks else 1.0]
 
-    def alone(self, state: "State", place: int) -> "State":
+    def as_single(self, state: "State", index: int) -> "State":
         """Return the state itself."""
-        del place  # there is one network
+        del index  # there is one network
         return state
 
     def state_dict(self) -> dict[str, Any]:

@@ -69,8 +69,8 @@ class Networks(Protocol):
     def densities(self) -> list[float]:
         """Return the share of weights that are active, of the layers that have masks; 1 without any."""
 
-    def alone(self, state: Any, place: int) -> Any:
-        """Return the state of a run of one of the networks alone, with the weights that it has now."""
+    def as_single(self, state: Any, index: int) -> Any:
+        """Return a single run of one of the networks with its current weights."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that a resumed run needs; tensors are copies, on the CPU."""
