@@ -17,7 +17,7 @@ def test_targets_are_the_parts_of_each_image_that_are_there(batch, shares, step)
     images, labels = batch
     mixed, target = mix(images, labels, 5, **shares, seed=3, position=(0, step, 0))
     torch.testing.assert_close(target.sum(1), torch.ones(8))
-    # An image of ones among zeros shows its share: mix the labels as pictures and read the mean.
+    # An image of ones among zeros shows its share: mix the labels as images and read the mean.
     ones = torch.zeros_like(images)
     ones[0] = 1
     shown, _ = mix(ones, labels, 5, **shares, seed=3, position=(0, step, 0))

@@ -1,4 +1,4 @@
-"""What our kernels for residual networks give against torch's: `test_fused_maps` has Triton's interpreter run this."""
+"""Our kernels for residual networks against torch's operations: `test_fused_maps` has Triton's interpreter run this."""
 
 import pytest
 import torch

@@ -80,10 +80,10 @@ def test_what_is_not_finite_stays_so(generator):
     x = torch.randn(1, 2, 64 * 128, generator=generator).bfloat16()
     x[0, 0, 5] = torch.nan
     run = CircularRun(slab, torch.bfloat16, emulated_circular())
-    output, kept = run.forward(x)
+    output, saved = run.forward(x)
     assert output[0, 0].isnan().any()
     assert not output[0, 1].isnan().any()
-    run.backward(torch.ones_like(output), kept, first=True)
+    run.backward(torch.ones_like(output), saved, first=True)
     assert slab.weight.norms.isnan().all()
 
 
