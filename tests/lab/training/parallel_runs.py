@@ -1,4 +1,4 @@
-"""What each process of a parallel run does: train in several ways and write the loss of every step down."""
+"""The processes of a parallel run: train with several options and write the loss of every step to a file."""
 
 import dataclasses
 import json

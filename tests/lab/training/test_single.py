@@ -108,7 +108,7 @@ def test_what_an_optimizer_remembers_of_another_mask_is_not_used(momentum):
         optimizer.step()
         late.trust()
         if step == 0:
-            replace_masks(model, {"0": torch.tensor([[False, True, True]])})  # the optimizer is not told
+            replace_masks(model, {"0": torch.tensor([[False, True, True]])})  # the optimizer does not know
     assert bool(weight[0, 0] != 0) == bool(momentum)
     with late:
         assert model[0].weight[0, 0] == 0

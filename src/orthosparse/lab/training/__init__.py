@@ -1,6 +1,6 @@
 """Training: a description of a run, one loop for one network or a stack of them, checkpoints, and metrics.
 
-Names are imported when they are asked for: whoever reads a description does not wait for torch and Fabric.
+Names are imported when they are first used, so that reading a description does not import torch and Fabric.
 """
 
 from importlib import import_module
@@ -30,5 +30,5 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return found
+    globals()[name] = value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value

@@ -1,4 +1,4 @@
-"""Puts a run together: data, network, masks and the batches that score them, optimizer; each from its own generator."""
+"""Assembles a run: data, network, masks and the batches that score them, optimizer; each from its own generator."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -39,9 +39,9 @@ def assemble(
     """Return the run of a description and a seed on the devices of `fabric`, before its first step.
 
     Args:
-        data: the set, where it is read already.
-        channels_last: the layout of images and kernels.
-        saved: the network's state dict of a checkpoint: its weights and masks are taken, and no start is drawn.
+        data: the data set, if it is loaded already.
+        channels_last: whether images and kernels are in this memory format.
+        saved: the network's state dict of a checkpoint; its weights and masks are used instead of a new start.
 
     Raises:
         ValueError: data and model do not fit, or a bad setting.
@@ -85,11 +85,11 @@ def started(
     descent: torch.device | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> nn.Module:
-    """Return the network of a description and a seed before its first step, its masks attached.
+    """Return the network of a description and a seed before its first step, with its masks attached.
 
     Args:
-        descent: where AI descends; by default on `device`.
-        progress: as `orthosparse.sparsify` takes it.
+        descent: the device of AI's descent; by default `device`.
+        progress: see `orthosparse.sparsify`.
     """
     rng = generators(seed)
     network, recipe = _built(run, data, rng), run.recipe
@@ -145,7 +145,7 @@ def _sparsify(
     descent: torch.device,
     progress: Any,
 ) -> None:
-    # Scores see whole batches on every rank, so that the masks do not depend on how many ranks there are.
+    # Every rank scores whole batches, so that the masks do not depend on the number of ranks.
     whole = shuffled(run, data, rng, device)
     options = with_paper_options(run.distribution, run.scheme, run.options)
     if run.scheme == "ai":
@@ -183,8 +183,8 @@ def _rewirer(run: Run, single: Single, steps: int, rng: Generators) -> "orthospa
     )
 
 
-# Networks whose layers see no two samples, and so narrow that a GPU takes hardly longer for 2048 samples than for 128;
-# the memory of a thousand layers, twice differentiated, speaks against more.
+# Networks without interaction between samples, and so narrow that a GPU takes hardly longer for 2048 samples than for
+# 128; the second derivatives of a thousand layers need too much memory for more.
 _NARROW = ("mlp", "mlp1000")
 _PIECE = {"cuda": 16, "cpu": 8}
 
@@ -193,7 +193,7 @@ def scored_on(run: Run, loader: Loader) -> dict[str, Any]:
     """Return the arguments ``batch`` and ``loss`` of `sparsify`: the first `score_batches` batches of the loader.
 
     GraSP adds up the gradients of the batches' mean losses and, in a second pass, their products with the Hessians:
-    both are linear in the losses. So many batches may come as one whose loss is the sum of their means.
+    both are linear in the losses. So several batches may be one whose loss is the sum of their means.
     """
     batches = islice(loader.epoch(0), run.score_batches)
     if run.distribution != "grasp" or run.score_batches == 1 or run.model not in _NARROW:
@@ -203,7 +203,7 @@ def scored_on(run: Run, loader: Loader) -> dict[str, Any]:
 
 
 def _pieces(batches: Iterator[tuple[Tensor, Tensor]], size: int, many: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield whole batches so many at a time, and a short one by itself: its mean has another divisor."""
+    """Yield whole batches joined, `many` at a time, and a short one by itself, whose mean has another divisor."""
     while piece := list(islice(batches, many)):
         whole = [batch for batch in piece if len(batch[1]) == size]
         if whole:

@@ -1,4 +1,4 @@
-"""What looks on while networks train: a progress bar, calls of a function, and logs (CSV, TensorBoard, W&B)."""
+"""Callbacks of the training loop: a progress bar, reports to a function, and logs (CSV, TensorBoard, W&B)."""
 
 import csv
 import io
@@ -13,22 +13,22 @@ from orthosparse.lab.training.state import State
 
 
 class Callback:
-    """Called by the loop at certain points; a subclass overrides those that concern it.
+    """Called by the loop at certain points; a subclass overrides the methods it needs.
 
     Every rank calls every callback. None of them may wait for the device at every step.
     """
 
     def on_start(self, state: State) -> None:
-        """Before the first step of a run, or of a resumed one."""
+        """Before the first step of a run or of a resumed run."""
 
     def on_epoch_start(self, state: State) -> None:
-        """Before an epoch, or what is left of it; the weights are those the epoch starts with."""
+        """Before an epoch, or the rest of it in a resumed run."""
 
     def on_step(self, state: State) -> None:
         """After a step."""
 
     def on_epoch(self, state: State) -> None:
-        """After an epoch; `state` stands at the start of the next one, and its histories end with this one."""
+        """After an epoch; `state` is at the start of the next one, and its histories end with this one."""
 
     def on_end(self, state: State) -> None:
         """After the last epoch, or when an error ends the run early."""
@@ -39,13 +39,13 @@ _PAUSE = 0.5  # seconds between two reports
 
 
 class Reports(Callback):
-    """Calls a function with how far the run is, twice a second at most."""
+    """Calls a function with the progress of the run, at most twice a second."""
 
     def __init__(self, report: Report) -> None:
         self._report, self._last = report, -_PAUSE
 
     def on_step(self, state: State) -> None:
-        """Report if it is time."""
+        """Report if the last report is old enough."""
         if monotonic() - self._last >= _PAUSE:
             self._last = monotonic()
             epochs = state.recipe.epochs
@@ -75,21 +75,21 @@ class Progress(Callback):
             transient=True,
         )
         self._task: Any = None
-        self._looked = (0.0, 0)
+        self._last = (0.0, 0)  # the time and the number of steps of the last update
 
     def on_start(self, state: State) -> None:
-        """Begin where the run begins."""
+        """Start the bar."""
         if not state.fabric.is_global_zero:
             return
         steps = len(state.loader) * state.recipe.epochs
         self._task = self._bar.add_task("", total=steps, completed=state.steps_done, epoch=state.epoch + 1, figures="")
-        self._looked = (monotonic(), state.steps_done)
+        self._last = (monotonic(), state.steps_done)
         if self.console.is_terminal:
             self._bar.start()
 
     def on_step(self, state: State) -> None:
-        """Move on, twice a second; on one process the figures are the epoch's so far."""
-        if self._task is None or monotonic() - self._looked[0] < _PAUSE or not self.console.is_terminal:
+        """Update the bar, at most twice a second; on one process with the figures of the epoch so far."""
+        if self._task is None or monotonic() - self._last[0] < _PAUSE or not self.console.is_terminal:
             return
         figures = ""
         if state.fabric.world_size == 1:
@@ -98,7 +98,7 @@ class Progress(Callback):
         self._show(state, figures + f"{self._speed(state):,.0f} images/s")
 
     def on_epoch(self, state: State) -> None:
-        """Write the epoch's figures down."""
+        """Print the figures of the epoch."""
         if self._task is None:
             return
         metrics = state.histories[0][-1]
@@ -109,15 +109,15 @@ class Progress(Callback):
         self._show(state, "")
 
     def on_end(self, state: State) -> None:
-        """Leave the terminal as it was."""
-        del state  # nothing more to show
+        """Remove the bar from the terminal."""
+        del state  # nothing is shown
         if self._bar.live.is_started:
             self._bar.stop()
 
     def _speed(self, state: State) -> float:
         now, steps = monotonic(), state.steps_done
-        since, before = self._looked
-        self._looked = (now, steps)
+        since, before = self._last
+        self._last = (now, steps)
         return float((steps - before) * state.loader.batch / max(now - since, 1e-9))
 
     def _show(self, state: State, figures: str) -> None:
@@ -125,14 +125,14 @@ class Progress(Callback):
 
 
 class CsvLog(Callback):
-    """Keeps ``metrics.csv``, one row an epoch: the history of the run, whole after every epoch."""
+    """Writes ``metrics.csv``: the history of the run, one row an epoch, complete after every epoch."""
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        del settings  # the result row has them
+        del settings  # they are in the result row
         self.path = folder / "metrics.csv"
 
     def on_epoch(self, state: State) -> None:
-        """Write all rows anew: a run that was resumed behind its log leaves no row twice."""
+        """Write all rows again, so that a run resumed from before its last row has no row twice."""
         if state.fabric.is_global_zero:
             text = io.StringIO()
             writer = csv.DictWriter(text, list(state.histories[0][-1]), lineterminator="\n")
@@ -145,9 +145,9 @@ class _Opened(Callback):
     """A log that rank 0 opens when a run starts, and closes at its end.
 
     Args:
-        opened: called with the state, returns what writes.
-        write: called with that and the metrics of an epoch.
-        close: called with it.
+        opened: called with the state, returns the log.
+        write: called with the log and the metrics of an epoch.
+        close: called with the log.
     """
 
     def __init__(
@@ -160,31 +160,31 @@ class _Opened(Callback):
         self._log: Any = None
 
     def on_start(self, state: State) -> None:
-        """Open it."""
+        """Open the log."""
         self._log = self._opened(state) if state.fabric.is_global_zero else None
 
     def on_epoch(self, state: State) -> None:
-        """Write an epoch."""
+        """Write the metrics of an epoch."""
         if self._log is not None:
             self._write(self._log, state.histories[0][-1])
 
     def on_end(self, state: State) -> None:
-        """Close it."""
+        """Close the log."""
         del state  # nothing more to write
         if self._log is not None:
             self._close(self._log)
 
 
 def tensorboard_log(folder: Path, settings: dict[str, Any]) -> Callback:
-    """Return what writes event files for TensorBoard into ``tensorboard``."""
-    del settings  # the result row has them
+    """Return a callback that writes event files for TensorBoard to the folder ``tensorboard``."""
+    del settings  # they are in the result row
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ImportError("log: tensorboard is not installed; pip install 'orthosparse[lab]'") from error
 
     def opened(state: State) -> Any:
-        # Of an earlier part of the run, what lies behind its checkpoint is hidden.
+        # Hides the events of an earlier part of the run after its checkpoint.
         return SummaryWriter(str(folder / "tensorboard"), purge_step=state.epoch + 1)
 
     def write(log: Any, metrics: dict[str, float]) -> None:
@@ -195,17 +195,17 @@ def tensorboard_log(folder: Path, settings: dict[str, Any]) -> Callback:
 
 
 def wandb_log(folder: Path, settings: dict[str, Any]) -> Callback:
-    """Return what sends the metrics to Weights & Biases, as a run named after the folder, which resuming continues."""
+    """Return a callback that sends the metrics to Weights & Biases; a resumed run continues the run of its folder."""
     try:
         wandb: Any = import_module("wandb")
     except ImportError as error:
         raise ImportError("log: wandb is not installed; pip install wandb, or leave --log wandb out") from error
-    given = {"project": "orthosparse", "id": folder.resolve().name, "resume": "allow", "dir": str(folder)}
+    options = {"project": "orthosparse", "id": folder.resolve().name, "resume": "allow", "dir": str(folder)}
 
     def write(run: Any, metrics: dict[str, float]) -> None:
         run.log(metrics, step=int(metrics["epoch"]))
 
-    return _Opened(lambda _: wandb.init(**given, config=settings), write, lambda run: run.finish())
+    return _Opened(lambda _: wandb.init(**options, config=settings), write, lambda run: run.finish())
 
 
 LOGS: dict[str, Callable[[Path, dict[str, Any]], Callback]] = {

@@ -1,6 +1,6 @@
-"""Checkpoints that survive a kill at any moment: nested state as safetensors, and a JSON that vouches for it.
+"""Checkpoints that survive a kill at any moment: nested state as safetensors, and a JSON file with its hash.
 
-Two generations are kept, in a folder that one process writes to at a time.
+A folder holds the newest two; only one process writes to it at a time.
 """
 
 import errno
@@ -29,14 +29,14 @@ LOCK = ".lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems without locks
 _KEPT = 2
 _FORMAT = 1
-_DAMAGED = ".json.damaged"  # the name that a damaged one is set aside under
+_DAMAGED = ".json.damaged"  # the suffix to which a damaged one is renamed
 
 
 def save(folder: Path, steps: int, tree: Any) -> Path:
-    """Write `tree` (see `flatten`) as the checkpoint after `steps` steps, and drop all but the newest two.
+    """Write `tree` (see `flatten`) as the checkpoint after `steps` steps, and remove all but the newest two.
 
-    Its tensors lie on the CPU and share no memory. They are written first; the JSON comes second and holds their hash
-    and its own seal: a checkpoint exists once its JSON does.
+    Its tensors are on the CPU and share no memory. They are written first; then the JSON, which holds their hash and
+    one of itself (the seal). A checkpoint exists once its JSON does.
     """
     tensors, plain = flatten(tree)
     data = safetensors.torch.save({path: tensor.contiguous() for path, tensor in tensors.items()})
@@ -46,7 +46,7 @@ def save(folder: Path, steps: int, tree: Any) -> Path:
     try:
         write_atomically(path, json.dumps({**body, "seal": _seal(body)}).encode())
     except OSError:
-        path.with_suffix(".safetensors").unlink()  # without its JSON it is nothing, and the disk may be full
+        path.with_suffix(".safetensors").unlink()  # useless without its JSON, and the disk may be full
         raise
     for old in _generations(folder)[_KEPT:]:
         old.unlink()
@@ -54,15 +54,15 @@ def save(folder: Path, steps: int, tree: Any) -> Path:
     return path
 
 
-def load(folder: Path, parts: Parts | None = None, own: Parts | None = None) -> Any | None:
-    """Return the tree of the newest whole checkpoint in `folder`, or None where there is none.
+def load(folder: Path, parts: Parts | None = None, kind_parts: Parts | None = None) -> Any | None:
+    """Return the tree of the newest whole checkpoint in `folder`, or None if there is none.
 
-    A damaged one is reported in the log, set aside under another name, and the one before it is used.
+    A damaged one is reported in the log and renamed, and the one before it is used.
 
     Args:
-        parts: what a whole tree has at least, with their types; None takes any tree.
-        own: what a tree of this kind of run has besides. A whole one without these is that of another kind, and stays
-            as it is.
+        parts: that every tree has, with their types; a tree without them is damaged. None accepts any tree.
+        kind_parts: that a tree of this kind of run has besides. A tree without them is that of another kind, and is
+            left as it is.
 
     Raises:
         ValueError: there are checkpoints, and all of them are damaged; or the newest whole one is that of another kind
@@ -75,7 +75,7 @@ def load(folder: Path, parts: Parts | None = None, own: Parts | None = None) -> 
             _log.warning("%s is damaged (%s); trying the checkpoint before it", path, error)
             path.replace(path.with_suffix(_DAMAGED))
             continue
-        if lacking := _lacking(tree, own or {}):
+        if lacking := _lacking(tree, kind_parts or {}):
             raise ValueError(
                 f"{folder}: {path.name} is of another kind of run, as it has no {lacking}: "
                 "train saves one network, together a stack of them"
@@ -87,12 +87,12 @@ def load(folder: Path, parts: Parts | None = None, own: Parts | None = None) -> 
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Return whether `folder` holds a checkpoint, whole or damaged, one that was set aside included."""
+    """Return whether `folder` holds a checkpoint, including damaged and renamed ones."""
     return any(folder.glob("checkpoint-*.json")) or any(folder.glob(f"checkpoint-*{_DAMAGED}"))
 
 
 def tidy(folder: Path) -> None:
-    """Remove what writes that never ended have left: drafts, and tensors without their JSON."""
+    """Remove the files of interrupted writes: drafts, and tensors without their JSON."""
     for draft in folder.glob(".*.tmp"):
         draft.unlink()
     for tensors in folder.glob("checkpoint-*.safetensors"):
@@ -120,7 +120,7 @@ def _read(path: Path, parts: Parts) -> Any:
 
 
 def _lacking(tree: Any, parts: Parts) -> str | None:
-    """Return the first of `parts` that `tree` does not have; None where it has all."""
+    """Return the first of `parts` that `tree` does not have; None if it has all."""
     for name, kind in parts.items():
         if not isinstance(tree, dict) or not isinstance(tree.get(name), kind):
             return name
@@ -138,7 +138,7 @@ _LEAVES = (str, int, float, bool, type(None))
 def flatten(tree: Any) -> tuple[dict[str, Tensor], Any]:
     """Return the tensors of `tree` by path, and the rest as a JSON value that names them.
 
-    Dictionaries (with any plain keys), lists, tuples, tensors, numbers, strings, booleans and None are understood.
+    Supported are dictionaries (with any plain keys), lists, tuples, tensors, numbers, strings, booleans and None.
 
     Raises:
         TypeError: anything else, with its path.
@@ -169,7 +169,7 @@ def _strip(node: Any, path: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
 
 
 def unflatten(tensors: Mapping[str, Tensor], plain: Any) -> Any:
-    """Return what `flatten` was given.
+    """Return the tree that `flatten` returned these tensors and this value for.
 
     Example:
         >>> unflatten(*flatten({"betas": (0.9, 0.999), "x": torch.ones(1)}))
@@ -189,7 +189,7 @@ def unflatten(tensors: Mapping[str, Tensor], plain: Any) -> Any:
 
 
 def copied(tree: Any, device: torch.device | str | None = None) -> Any:
-    """Return `tree` with every tensor copied (whole, if it was sharded), to `device` if one is given."""
+    """Return `tree` with copies of all tensors (unsharded), on `device` unless that is None."""
     tensors, plain = flatten(tree)
     return unflatten({path: _copy(tensor, device) for path, tensor in tensors.items()}, plain)
 
@@ -202,9 +202,9 @@ def _copy(tensor: Tensor, device: torch.device | str | None) -> Tensor:
 
 @contextmanager
 def locked(folder: Path, name: str = "out") -> Iterator[None]:
-    """Keep a folder, made if it is not there, to this process inside the block.
+    """Lock a folder for this process inside the block; create it if it does not exist.
 
-    The operating system ends the lock with its process, however that ends.
+    The operating system releases the lock when the process ends, however that happens.
 
     Args:
         name: the argument that named the folder, for the message.
@@ -242,7 +242,7 @@ def _lock(path: Path, in_use: str) -> int:
             return descriptor
         if _is_at(descriptor, path):
             return descriptor
-        os.close(descriptor)  # its holder has just removed it: the next one to come makes another
+        os.close(descriptor)  # its holder has just removed it: create it again
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Where work takes place: the device, its clock and arithmetic, and the processes and threads that share the work."""
+"""Devices, their clock and their arithmetic, and the processes and threads that share the work."""
 
 import gc
 import os
@@ -22,12 +22,12 @@ _FABRIC_PRECISION = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed"}
 def launch(*, device: str = "auto", devices: int = 1, strategy: str = "auto", precision: str = "tf32") -> "Fabric":
     """Return Fabric, launched: on this process alone, on `devices` processes, or on those torchrun has started.
 
-    Under ``torchrun`` and ``fabric run`` the number of processes is theirs and `devices` is not read.
+    Under ``torchrun`` and ``fabric run``, which set the number of processes, `devices` is ignored.
 
     Raises:
-        ValueError: an unknown device or strategy, or a GPU where there is none.
+        ValueError: an unknown device or strategy, or a GPU on a machine without one.
     """
-    from lightning_fabric import Fabric  # slow to import: not for those who only read about runs
+    from lightning_fabric import Fabric  # slow to import
 
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy: expected one of {', '.join(STRATEGIES)}; got {strategy!r}")
@@ -50,26 +50,26 @@ def launch(*, device: str = "auto", devices: int = 1, strategy: str = "auto", pr
 
 
 def is_first_rank() -> bool:
-    """Return whether this process is alone, or the first of a run that was launched."""
+    """Return whether this process is the only one, or the first one of a distributed run."""
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
 def leave() -> None:
-    """Leave the group of processes, if there is one, once every process has got this far.
+    """Destroy the process group, if there is one, once every process has reached this call.
 
-    A program that ends while gloo's threads still hold tensors can be ended by SIGABRT instead.
+    A program that exits while gloo's threads still hold tensors may be aborted (SIGABRT).
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        gc.collect()  # DDP's reducers hold the group, and sit in cycles
+        gc.collect()  # DDP's reducers hold the group, and are in reference cycles
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device that a name stands for; ``auto`` is a GPU where there is one.
+    """Return the device of a name; ``auto`` is a GPU if there is one.
 
     Raises:
-        ValueError: no such device, or a GPU where there is none.
+        ValueError: an unknown device, or a GPU on a machine without one.
 
     Example:
         >>> device_of("cpu")
@@ -78,16 +78,16 @@ def device_of(name: str) -> torch.device:
     kind, _, index = name.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (index and (kind != "cuda" or not index.isdigit())):
         raise ValueError(f"device: expected auto, cpu, cuda or cuda:INDEX; got {name!r}")
-    found = torch.cuda.device_count()
-    if kind == "cuda" and not found:
+    gpus = torch.cuda.device_count()
+    if kind == "cuda" and not gpus:
         raise ValueError(f"device: expected cpu, as torch {torch.__version__} sees no CUDA GPU; got {name!r}")
-    if int(index or 0) >= max(found, 1):
-        raise ValueError(f"device: expected cpu or one of the {found} GPUs here; got {name!r}")
-    return torch.device(("cuda" if found else "cpu") if kind == "auto" else name)
+    if int(index or 0) >= max(gpus, 1):
+        raise ValueError(f"device: expected cpu or one of the {gpus} GPUs here; got {name!r}")
+    return torch.device(("cuda" if gpus else "cpu") if kind == "auto" else name)
 
 
 def now(device: torch.device) -> float:
-    """Return the seconds of a clock that only goes forward, after `device` has caught up."""
+    """Return the seconds of a monotonic clock after synchronizing `device`."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return perf_counter()
@@ -110,7 +110,7 @@ def _precision(precision: str) -> dict[str, Any]:
     from lightning_fabric.plugins.precision import DoublePrecision
 
     class Double(DoublePrecision):
-        """Float64 throughout: Fabric's own would hand on what a network gives in float32."""
+        """Float64 throughout: Fabric's own plugin converts outputs to float32."""
 
         def convert_output(self, data: Any) -> Any:
             return data
@@ -145,7 +145,7 @@ def arithmetic(precision: str, *, deterministic: bool = False) -> Iterator[None]
     """Set how float32 products are computed on a GPU inside the block, and restore it afterwards.
 
     Args:
-        deterministic: take cuDNN's repeatable algorithms instead of trying out the fastest.
+        deterministic: use cuDNN's deterministic algorithms instead of benchmarking for the fastest.
     """
     cudnn, matmul, conv = torch.backends.cudnn, torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
     before = matmul.fp32_precision, conv.fp32_precision, cudnn.benchmark, cudnn.deterministic
@@ -163,13 +163,13 @@ _SMALL = 2**25
 
 
 def threads_for(weights: int, batch: int) -> AbstractContextManager[None]:
-    """Compute a step of so many weights on one thread inside the block if it is small, else on as many as before."""
+    """Compute steps of so many weights on one thread inside the block if they are small, else on as many as before."""
     return one_thread() if weights * batch < _SMALL else nullcontext()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread inside the block: small products lose more by waiting for each other than they gain.
+    """Compute on one thread inside the block: small products lose more by synchronizing threads than they gain.
 
     Example:
         >>> with one_thread():

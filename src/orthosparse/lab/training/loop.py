@@ -1,4 +1,4 @@
-"""The training loop, for one network or for many, and how good they are on data that they are not trained on."""
+"""The training loop for one network or a stack of them, and their evaluation on held-out data."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -18,9 +18,9 @@ from orthosparse.lab.training.step import Stepper, cross_entropy, hits
 def fit(
     state: State, callbacks: Sequence[Callback] = (), *, graph: bool | None = None, deterministic: bool = False
 ) -> None:
-    """Train from where `state` stands to the recipe's last epoch, or until no network is alive.
+    """Train from the position of `state` to the recipe's last epoch, or until no network is alive.
 
-    A network whose loss or gradient is not finite stops where it is; `state.errors` then says why.
+    A network whose loss or gradient is not finite stops; `state.errors` then has the reason.
 
     Args:
         graph: see `Stepper`.
@@ -47,13 +47,13 @@ def _epoch(state: State, stepper: Stepper, callbacks: Sequence[Callback]) -> Non
     rate = state.set_rate()
     for callback in callbacks:
         callback.on_epoch_start(state)
-    is_free_to_look = state.fabric.device.type == "cpu"  # a GPU would have to be waited for
+    can_check_often = state.fabric.device.type == "cpu"  # on a GPU it would synchronize
     clock = perf_counter()
     for images, labels in state.loader.epoch(state.epoch, state.step):
         stepper(images, labels)
         now = perf_counter()
         state.seconds, clock = state.seconds + now - clock, now
-        if is_free_to_look and not state.is_alive():
+        if can_check_often and not state.is_alive():
             break
         for callback in callbacks:
             callback.on_step(state)
@@ -62,9 +62,9 @@ def _epoch(state: State, stepper: Stepper, callbacks: Sequence[Callback]) -> Non
     state.seconds += perf_counter() - clock
     if not bool(state.records.alive.all()):
         find_errors(state)
-    for place, own in enumerate(metrics):
-        if place not in state.errors:
-            state.histories[place].append({**own, "seconds": state.seconds})
+    for index, of_network in enumerate(metrics):
+        if index not in state.errors:
+            state.histories[index].append({**of_network, "seconds": state.seconds})
     if metrics:
         state.epoch, state.step = state.epoch + 1, 0
         for callback in callbacks:
@@ -72,11 +72,11 @@ def _epoch(state: State, stepper: Stepper, callbacks: Sequence[Callback]) -> Non
 
 
 def _metrics(state: State, rate: float) -> list[dict[str, float]]:
-    """Return what an epoch gave, for each network: on the held-out samples too, or without any on the test samples."""
+    """Return the metrics of an epoch for each network, including those of the held-out (or else the test) samples."""
     metrics = [{"epoch": state.epoch + 1, "lr": rate, **summary} for summary in _summaries(state)]
     split, loader = ("test", state.test) if state.validation is None else ("validation", state.validation)
-    for own, measured in zip(metrics, evaluate(state, loader), strict=True):
-        own |= {f"{split}_{name}": value for name, value in measured.items()}
+    for of_network, evaluated in zip(metrics, evaluate(state, loader), strict=True):
+        of_network |= {f"{split}_{name}": value for name, value in evaluated.items()}
     return metrics
 
 
@@ -94,7 +94,7 @@ def _summaries(state: State) -> list[dict[str, float]]:
 
 @torch.no_grad()
 def evaluate(state: State, loader: Loader) -> list[dict[str, float]]:
-    """Return the mean cross-entropy and the accuracy of each network over a split, all ranks together."""
+    """Return the mean cross-entropy and the accuracy of each network over a split, summed over all ranks."""
     networks = state.networks
     networks.train(False)
     total = torch.zeros(2, networks.count, dtype=torch.float64, device=state.fabric.device)

@@ -1,4 +1,4 @@
-"""Mixup and cutmix: a batch mixed with itself, and the targets that go with it."""
+"""Mixup and cutmix: a batch mixed with itself, and its targets."""
 
 import torch
 from torch import Tensor
@@ -8,20 +8,20 @@ from orthosparse.randomness import derive
 
 
 def mix(
-    images: Tensor, labels: Tensor, classes: int, *, mixup: float, cutmix: float, seed: int, place: tuple[int, ...]
+    images: Tensor, labels: Tensor, classes: int, *, mixup: float, cutmix: float, seed: int, position: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
     """Return the images mixed with the batch in reverse order, and target probabilities [n, classes].
 
     Args:
-        mixup, cutmix: parameters of the Beta distributions, 0 for never; with both, a coin chooses.
-        seed, place: what is drawn depends on these alone (the run's seed; epoch, step and rank).
+        mixup, cutmix: parameters of the Beta distributions, 0 for none; with both, each batch draws one of them.
+        seed, position: all draws depend only on these (the run's seed; epoch, step and rank).
 
     Raises:
-        ValueError: neither is asked for.
+        ValueError: both are 0.
     """
     if not (mixup or cutmix):
         raise ValueError("mixup, cutmix: expected one of them above 0; got 0 and 0")
-    generator = derive(seed, "mix", *place)
+    generator = derive(seed, "mix", *position)
     coin = torch.rand((), generator=generator).item() < 0.5
     pasted = cutmix > 0 and (mixup == 0 or coin)
     share = _beta(cutmix if pasted else mixup, generator)
@@ -40,7 +40,7 @@ def _beta(alpha: float, generator: torch.Generator) -> float:
 
 
 def _paste(images: Tensor, share: float, generator: torch.Generator) -> tuple[Tensor, float]:
-    """Return the images with a box of area (1 - share) from their partners, and the share that is really left."""
+    """Return the images with a box of area (1 - share) from their partners, and the share of their own pixels."""
     height, width = images.shape[-2:]
     side = (1 - share) ** 0.5
     row, column = torch.rand(2, generator=generator).tolist()

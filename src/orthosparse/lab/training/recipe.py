@@ -1,4 +1,4 @@
-"""How a network is trained: the paper's recipes by name, and the learning rate at any moment of one."""
+"""How a network is trained: the paper's recipes by model, and the learning rate of an epoch."""
 
 import math
 from dataclasses import dataclass, field, fields, replace

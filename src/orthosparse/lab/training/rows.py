@@ -1,4 +1,4 @@
-"""From descriptions of runs and seeds to metrics, killed and resumed as often as it happens."""
+"""Trains runs from their descriptions to their metrics; a run that was killed can be resumed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -38,13 +38,13 @@ def train(
     """Train a network, test it after its last epoch, and return its metrics.
 
     The metric ``curves`` holds lists with a number for each epoch. A loss or gradient that is not finite stops the
-    training. That is a result too: ``diverged``, without a test accuracy; the last good checkpoint is kept.
+    training. The metrics are then ``diverged``, without a test accuracy; the last good checkpoint stays.
 
     Args:
         root: the folder of the data.
         logs: names in LOGS.
         compiled: see `Single.compile`.
-        channels_last: the layout of images and kernels; None takes it on a GPU.
+        channels_last: whether images and kernels are in this memory format; None means on a GPU.
         options: see `_trained`; device, devices and strategy, as `launch` takes them.
 
     Raises:
@@ -52,7 +52,7 @@ def train(
     """
 
     def make(fabric: "Fabric", folder: Path | None, tree: dict[str, Any] | None) -> State:
-        del folder  # for checkpoints alone
+        del folder  # a single run has only checkpoints there
         nhwc = fabric.device.type == "cuda" if channels_last is None else channels_last
         saved = None if tree is None else tree["model"]
         state = assemble(run, seed, fabric, root=root, channels_last=nhwc, saved=saved)
@@ -62,12 +62,12 @@ def train(
 
     settings = {"run": run.settings(), "seed": seed}
     try:
-        state, found = _trained(make, run, settings, Single.parts, logs=logs, **options)
+        state, metrics = _trained(make, run, settings, Single.parts, logs=logs, **options)
     finally:
         if compiled:
-            torch.compiler.reset()  # torch compiles eight networks with masks, and runs any more as they are
+            torch.compiler.reset()  # torch compiles at most eight networks with masks, and runs others eagerly
     error = state.errors.get(0)
-    return found[0] | ({} if error is None else {"warnings": str(error)})
+    return metrics[0] | ({} if error is None else {"warnings": str(error)})
 
 
 def train_many(
@@ -81,17 +81,17 @@ def train_many(
 ) -> list[Metrics | Exception]:
     """Train networks of one shape, data set and recipe in one stack, and return the metrics of each, as `train` does.
 
-    Each has the start, the masks and the order of samples that it would have alone. A network whose loss or gradient
-    is not finite stops where it is; the bits of the others do not depend on it. The metric ``together`` says how many
-    shared the time, and ``warnings`` what the library said of a start. Where a start could not be made, the error
-    stands in the place of the metrics.
+    Each has the start, the masks and the order of samples that it would have in a single run. A network whose loss or
+    gradient is not finite stops; the others do not change by a bit. The metric ``together`` is the number of networks
+    in the stack, and ``warnings`` are those of the library about the start. If a start could not be made, the error
+    is returned instead of metrics.
 
     Args:
-        pairs: descriptions and seeds, which differ in starts, masks and seeds alone (see `stack_key`).
-        workers: processes that make starts, only with a folder; None is one for each processor where there is a GPU,
-            which would wait for them, and one elsewhere.
-        fused: compute with our own GPU kernels; None does so where they fit and are faster.
-        options: see `_trained`; the folder `out` holds the starts too. `device` as `launch` takes it.
+        pairs: descriptions and seeds, which differ only in starts, masks and seeds (see `stack_key`).
+        workers: processes that make starts, only with a folder; None means one for each processor on a machine with a
+            GPU, which would wait for them, else a single one.
+        fused: compute with our own GPU kernels; None does so if they fit and are faster.
+        options: see `_trained`; the folder `out` also holds the starts. `device` is that of `launch`.
 
     Raises:
         ValueError: networks that cannot be stacked; a folder that holds another run, or that another process uses.
@@ -113,17 +113,20 @@ def train_many(
             pairs, fabric, folder, root=root, workers=workers, fused=fused, progress=progress, resumed=tree is not None
         )
 
-    settings = {str(place): {"run": run.settings(), "seed": seed} for place, (run, seed) in enumerate(pairs)}
-    given = {"checkpoint_seconds": 120.0, "progress": progress, **options}
-    state, found = _trained(make, pairs[0][0], settings, Stack.parts, **given)
+    settings = {str(index): {"run": run.settings(), "seed": seed} for index, (run, seed) in enumerate(pairs)}
+    options = {"checkpoint_seconds": 120.0, "progress": progress, **options}
+    state, all_metrics = _trained(make, pairs[0][0], settings, Stack.parts, **options)
     starts = state.networks.starts  # type: ignore[attr-defined]  # of a stack
     together = sum(start.problem is None for start in starts)
     rows: list[Metrics | Exception] = []
-    for place, (start, metrics) in enumerate(zip(starts, found, strict=True)):
-        error = [str(state.errors[place])] if place in state.errors else []
-        said = {"warnings": "; ".join(dict.fromkeys([*start.warnings, *error]))} if start.warnings or error else {}
-        made = {"together": together, **metrics, **said}
-        rows.append(made if start.problem is None else RuntimeError(start.problem))
+    for index, (start, metrics) in enumerate(zip(starts, all_metrics, strict=True)):
+        if start.problem is not None:
+            rows.append(RuntimeError(start.problem))
+            continue
+        errors = [str(state.errors[index])] if index in state.errors else []
+        messages = dict.fromkeys([*start.warnings, *errors])
+        warnings = {"warnings": "; ".join(messages)} if messages else {}
+        rows.append({"together": together, **metrics, **warnings})
     return rows
 
 
@@ -147,10 +150,10 @@ def _trained(
     """Train and test what `make` returns; return its state at the end, and the metrics of each network.
 
     Args:
-        out: the folder of checkpoints and logs; None keeps nothing.
-        resume: go on from the last checkpoint in `out` (from the start where there is none).
+        out: the folder of checkpoints and logs; None writes none.
+        resume: continue from the last checkpoint in `out`, or from the start if there is none.
         checkpoint_steps, checkpoint_seconds: see `Saving`.
-        progress: called with the fraction done and a few words, twice a second at most.
+        progress: called with the fraction done and a few words, at most twice a second.
         graph: see `Stepper`.
     """
     check_pace(checkpoint_steps, checkpoint_seconds)
@@ -163,30 +166,30 @@ def _trained(
             restore(state, tree)
         del tree  # as large as the networks
         before = state.seconds
-        kept: list[Callback] = [] if progress is None else [Reports(progress)]
+        own_callbacks: list[Callback] = [] if progress is None else [Reports(progress)]
         if folder is not None:
-            kept += [maker(folder, settings) for maker in makers]
-            kept.append(Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds))
-        fit(state, [*callbacks, *kept], graph=graph, deterministic=deterministic)
+            own_callbacks += [maker(folder, settings) for maker in makers]
+            own_callbacks.append(Saving(folder, settings, every=checkpoint_steps, seconds=checkpoint_seconds))
+        fit(state, [*callbacks, *own_callbacks], graph=graph, deterministic=deterministic)
         with arithmetic(run.recipe.precision, deterministic=deterministic):
             return state, _metrics(state, before)
 
 
 def _metrics(state: State, before: float) -> list[Metrics]:
-    """Return the metrics of each network; `before` are the seconds of earlier parts of the run."""
+    """Return the metrics of each network; `before` is the time of earlier parts of the run in seconds."""
     tested = evaluate(state, state.test) if state.is_alive() else [{}] * state.networks.count
-    found = []
-    for place, (figures, density) in enumerate(zip(tested, state.networks.densities(), strict=True)):
-        history = state.histories[place]
+    metrics = []
+    for index, (figures, density) in enumerate(zip(tested, state.networks.densities(), strict=True)):
+        history = state.histories[index]
         times = {"epochs": len(history), "train_seconds": state.seconds, "resumed_seconds": before}
         outcome: Metrics
-        if place in state.errors:
-            outcome = {"diverged": True, "diverged_epoch": state.errors[place].epoch + 1}
+        if index in state.errors:
+            outcome = {"diverged": True, "diverged_epoch": state.errors[index].epoch + 1}
         else:
             sizes = {"density": density, "parameters": state.networks.parameters}
             outcome = {"diverged": False, **{f"test_{name}": value for name, value in figures.items()}, **sizes}
-        found.append({**outcome, **times, "curves": _curves(history)})
-    return found
+        metrics.append({**outcome, **times, "curves": _curves(history)})
+    return metrics
 
 
 def _curves(history: Sequence[dict[str, float]]) -> dict[str, list[float]]:
@@ -197,7 +200,7 @@ def _curves(history: Sequence[dict[str, float]]) -> dict[str, list[float]]:
 
 @contextmanager
 def _folder(out: Path | str | None, fabric: "Fabric", resume: bool) -> Iterator[Path | None]:
-    """Yield the folder of the run, made if it is not there; rank 0 locks it, and decides for all ranks.
+    """Yield the folder of the run, created if it does not exist; rank 0 locks it and decides for all ranks.
 
     Raises:
         ValueError: another process uses it; it holds a run, and this one is not to resume it.

@@ -1,4 +1,4 @@
-"""The description of a run, in plain values and in words, and the paper's values of what it leaves out."""
+"""The description of a run, in plain values and in words, and the paper's values of omitted options."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -9,14 +9,14 @@ from orthosparse.lab.names import check_model, check_name, is_function
 from orthosparse.lab.training.recipe import RECIPES, Recipe, described
 from orthosparse.registry import lookup
 
-# What the Rewirer is given. RigL stops moving its masks after three quarters (Evci et al. 2020), SET never does.
+# Options of the Rewirer. RigL stops moving its masks after three quarters (Evci et al. 2020), SET never does.
 DYNAMICS: dict[str, dict[str, Any]] = {
     "rigl": {"grow": "gradient", "until": 0.75},
     "set": {"grow": "random", "until": 1.0},
 }
 
 STACKED = ("cnn1000", "mlp", "mlp1000", "resnet32", "resnet56", "resnet110", "vgg16c")  # models that can be stacked
-# What may differ between networks of one stack.
+# Fields that may differ between networks of one stack.
 _OWN = {"density", "distribution", "scheme", "floor", "exclude", "options", "score_batches"}
 _OWN |= {"dynamic", "every", "fraction", "until"}
 _OWN_IN_RECIPE = {"dense_init", "gain", "bias_std"}
@@ -63,7 +63,7 @@ class Run:
     validation: bool = described(True, "Hold out a tenth of the training samples for validation.")
 
     def __post_init__(self) -> None:
-        """Check names and numbers before anything is read or built.
+        """Check names and numbers before any data is read or any network built.
 
         Raises:
             ValueError: an unknown name (the known ones are listed), a number outside its range, or masks that
@@ -92,7 +92,7 @@ class Run:
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return all of it as nested dictionaries that JSON can hold."""
+        """Return all fields as nested dictionaries of JSON values."""
         return plain_fields(self) | {"recipe": plain_fields(self.recipe)}
 
 
@@ -102,38 +102,38 @@ def plain_fields(description: Any) -> dict[str, Any]:
 
 
 def changed_fields(description: Any, unread: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields that differ from their defaults, in plain values, without those that nobody reads."""
+    """Return the fields that differ from their defaults, in plain values, except those that are not read."""
     plain = plain_fields(description)
     read = [each for each in fields(description) if each.name not in unread]
     return {each.name: plain[each.name] for each in read if plain[each.name] != _default(each)}
 
 
-def words_of(given: dict[str, Any]) -> list[str]:
+def words_of(values: dict[str, Any]) -> list[str]:
     """Return fields in words.
 
     Example:
         >>> words_of({"model": "mlp", "density": 0.1, "epochs": 3, "options": {"iterations": 20}})
         ['mlp', 'density=0.1', 'epochs=3', 'iterations=20']
     """
-    return [_word(name, value) for name, value in given.items()]
+    return [_word(name, value) for name, value in values.items()]
 
 
 def _default(one: Field[Any]) -> Any:
-    """Return the plain default of a field; MISSING, which equals nothing, where it has none."""
+    """Return the plain default of a field; MISSING, which equals no value, if it has none."""
     if one.default_factory is not MISSING:
         return _plain(one, one.default_factory())
     return one.default if one.default is MISSING else _plain(one, one.default)
 
 
 def _plain(one: Field[Any], value: Any) -> Any:
-    """Return what JSON makes of a value: tuples become lists, and a whole number in a field of floats a float."""
+    """Return a value as JSON has it: tuples become lists, and integers in a field of floats become floats."""
     if isinstance(value, int) and not isinstance(value, bool) and float in (one.type, *get_args(one.type)):
         return float(value)
     return list(value) if isinstance(value, tuple) else value
 
 
 def _word(name: str, value: Any) -> str:
-    """Return a value as people would say it: names alone, and numbers with what they are."""
+    """Return a value in words: names by themselves, and numbers with the name of the field."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -143,10 +143,10 @@ def _word(name: str, value: Any) -> str:
 
 def _check_names(run: Run) -> None:
     check_model(run.model)
-    given = {"activation": run.activation, "dynamic": run.dynamic, "dense_init": run.recipe.dense_init}
+    names = {"activation": run.activation, "dynamic": run.dynamic, "dense_init": run.recipe.dense_init}
     if not is_function(run.data):
-        given["data"] = run.data
-    for option, name in (given | {each: getattr(run, each) for each in ("distribution", "scheme", "floor")}).items():
+        names["data"] = run.data
+    for option, name in (names | {each: getattr(run, each) for each in ("distribution", "scheme", "floor")}).items():
         if name is not None:
             check_name(option, name)
 
@@ -158,7 +158,7 @@ def recipe_for(model: str, what: str = "model") -> Recipe:
         what: the argument's name, for the message.
 
     Raises:
-        ValueError: an unknown model, or one of timm or of a file, for which the paper has none.
+        ValueError: an unknown model, or one from timm or a file, for which the paper has none.
     """
     if model.startswith("timm:") or is_function(model):
         raise ValueError(f"recipe: expected one of {', '.join(sorted(RECIPES))}, as the paper has none for {model}")
@@ -166,7 +166,7 @@ def recipe_for(model: str, what: str = "model") -> Recipe:
 
 
 def why_not_stacked(run: Run) -> str | None:
-    """Return why runs like this one do not train in a stack, or None where they do.
+    """Return why runs like this one cannot train in a stack, or None if they can.
 
     Example:
         >>> why_not_stacked(Run("mlp1000", "mnist", RECIPES["mlp1000"])) is None
@@ -184,7 +184,7 @@ def why_not_stacked(run: Run) -> str | None:
 
 
 def stack_key(run: Run) -> str:
-    """Return what runs must have in common to train in one stack; starts, densities and masks are no part of it.
+    """Return the settings that runs in one stack share, as a key; starts, densities and masks are not among them.
 
     Raises:
         ValueError: runs like this one cannot.
@@ -198,7 +198,7 @@ def stack_key(run: Run) -> str:
 
 
 def check_stackable(runs: Sequence[Run]) -> None:
-    """Raise a ValueError that names what sets apart runs which are to train in one stack."""
+    """Raise a ValueError that names the settings in which runs for one stack differ."""
     if not runs:
         raise ValueError("pairs: expected at least one; got none")
     first, *others = [json.loads(stack_key(run)) for run in runs]

@@ -1,4 +1,4 @@
-"""Writes checkpoints while networks train, and goes on from one."""
+"""Writes checkpoints during training, and restores runs from them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +16,11 @@ from orthosparse.registry import listed
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-_NAMED = 3  # differences between two runs that a message names
-_WIDE = 40  # characters of a setting that it shows
-_SHARE = 50  # so many times as long as writing a checkpoint takes, none is written by age
+_NAMED = 3  # differences between two runs that are named in a message
+_WIDE = 40  # characters of a setting that are shown in it
+_SHARE = 50  # checkpoints by age are at least this many times their writing time apart
 
-# What the tree of a run has beside the state of its networks, and its types.
+# The tree of a run besides the state of its networks, with types.
 _PARTS: Parts = {
     "settings": dict,
     "epoch": int,
@@ -37,14 +37,14 @@ _PARTS: Parts = {
 class Saving(Callback):
     """Saves the state in `folder`: every so many steps, when the last checkpoint is old, and before an interrupt.
 
-    Ctrl-C is answered when the step has ended and is saved (on many ranks at once, without).
+    Ctrl-C interrupts the run after the current step, which is saved (with several ranks, at once and without saving).
 
     Args:
-        settings: what the run was asked for, in plain values; a resumed run must have been asked for the same.
+        settings: the settings of the run in plain values; a resumed run must have the same.
         every: steps between checkpoints; 0 for none by count.
-        seconds: the age at which a checkpoint is replaced: by the clock of rank 0, so on many ranks at the end of an
-            epoch only; later where writing one takes so long that it would cost more than a fiftieth of the time. The
-            last epoch always ends with one.
+        seconds: the age at which a checkpoint is replaced, by the clock of rank 0; with several ranks only at the end
+            of an epoch. The interval is longer if writing would take more than a fiftieth of the time. The last epoch
+            always ends with a checkpoint.
     """
 
     def __init__(self, folder: Path, settings: dict[str, Any], *, every: int = 0, seconds: float = 60.0) -> None:
@@ -53,17 +53,17 @@ class Saving(Callback):
         self._interrupt = Interrupt()
 
     def on_start(self, state: State) -> None:
-        """Listen for an interrupt; ranks that hear it at different steps could not save together."""
+        """Handle interrupts; not with several ranks, which would receive them at different steps."""
         if state.fabric.world_size == 1:
             self._interrupt.install()
 
     def on_step(self, state: State) -> None:
-        """Save if it is time; the last step of an epoch is no place to stop at, as its metrics are not there yet."""
+        """Save if it is time, except after the last step of an epoch, whose metrics are not computed yet."""
         if state.step == len(state.loader):
             return
         alone = state.fabric.world_size == 1
         if alone:
-            self._interrupt.reinstall()  # kernels are compiled in the first steps, by libraries that take signals
+            self._interrupt.reinstall()  # compilers of kernels replace signal handlers in the first steps
         if self._is_counted(state) or (alone and (self._is_old() or self._interrupt.requested)):
             self._save(state)
         self._raise_if_requested()
@@ -76,7 +76,7 @@ class Saving(Callback):
         self._raise_if_requested()
 
     def on_end(self, state: State) -> None:
-        """Leave interrupts to others again."""
+        """Restore the handler of interrupts."""
         del state  # saved already
         self._interrupt.remove()
 
@@ -94,7 +94,7 @@ class Saving(Callback):
         if not state.is_alive():
             return  # the last good checkpoint stays
         begin = monotonic()
-        tree = {"settings": self.settings, **tree_of(state)}  # by every rank: shards are gathered
+        tree = {"settings": self.settings, **tree_of(state)}  # on every rank, as shards are gathered
         if state.fabric.is_global_zero:
             save(self.folder, state.steps_done, tree)
         self._last = monotonic()
@@ -102,7 +102,7 @@ class Saving(Callback):
 
 
 def tree_of(state: State) -> dict[str, Any]:
-    """Return everything that is needed to go on from here, copied to the CPU. Every rank must call it."""
+    """Return everything that a resumed run needs, copied to the CPU. Every rank must call it."""
     records = state.records
     return {
         **state.networks.state_dict(),
@@ -111,15 +111,15 @@ def tree_of(state: State) -> dict[str, Any]:
         "seconds": state.seconds,
         **{name: getattr(records, name).to("cpu", copy=True) for name in ("values", "alive", "stopped")},
         "histories": [list(history) for history in state.histories],
-        "errors": {place: {"message": str(error), **vars(error)} for place, error in state.errors.items()},
+        "errors": {index: {"message": str(error), **vars(error)} for index, error in state.errors.items()},
     }
 
 
 def restore(state: State, tree: dict[str, Any]) -> None:
-    """Give a run the state that `tree_of` returned.
+    """Restore the state that `tree_of` returned.
 
     Raises:
-        ValueError: it is that of no such run.
+        ValueError: it is not the state of such a run.
     """
     try:
         _restore(state, tree)
@@ -131,32 +131,32 @@ def _restore(state: State, tree: dict[str, Any]) -> None:
     state.networks.load_state_dict(tree)
     state.epoch, state.step, state.seconds = tree["epoch"], tree["step"], tree["seconds"]
     state.histories = [list(history) for history in tree["histories"]]
-    state.errors = {place: NonFiniteError(**saved) for place, saved in tree["errors"].items()}
+    state.errors = {index: NonFiniteError(**saved) for index, saved in tree["errors"].items()}
     for name in ("values", "alive", "stopped"):
         getattr(state.records, name).copy_(tree[name])
     state.records.clock.fill_(state.steps_done)
 
 
 def check_pace(checkpoint_steps: int, checkpoint_seconds: float) -> None:
-    """Raise a ValueError where steps or seconds between checkpoints are no such thing."""
+    """Raise a ValueError if steps or seconds between checkpoints are negative or NaN."""
     for name, value in (("checkpoint_steps", checkpoint_steps), ("checkpoint_seconds", checkpoint_seconds)):
         if not value >= 0:  # NaN too
             raise ValueError(f"{name}: expected 0 or more; got {value!r}")
 
 
 def last_checkpoint(fabric: "Fabric", folder: Path, parts: Parts, settings: dict[str, Any]) -> Any | None:
-    """Return the tree of the newest whole checkpoint in `folder` to every rank, or None where there is none.
+    """Return the tree of the newest whole checkpoint in `folder` on every rank, or None if there is none.
 
     Args:
         parts: of the networks' own state.
 
     Raises:
-        ValueError: all of them are damaged, or it is that of another kind of run, or of one with other settings.
+        ValueError: all of them are damaged, or it is of another kind of run, or of one with other settings.
     """
     tree = None
     if fabric.is_global_zero:
         tidy(folder)
-        tree = load(folder, _PARTS, parts)  # sets damaged ones aside, before the others look
+        tree = load(folder, _PARTS, parts)  # renames damaged ones, before other ranks load
     fabric.barrier()
     tree = tree if fabric.is_global_zero else load(folder, _PARTS, parts)
     if tree is not None:
@@ -164,8 +164,8 @@ def last_checkpoint(fabric: "Fabric", folder: Path, parts: Parts, settings: dict
     return tree
 
 
-def check_same(saved: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Raise a ValueError that names the settings in which two runs differ: the first few, and how many more there are.
+def check_same(saved: dict[str, Any], requested: dict[str, Any]) -> None:
+    """Raise a ValueError that names the settings in which two runs differ: the first few, and the number of others.
 
     Example:
         >>> check_same({"recipe": {"lr": 0.1}, "seed": 1}, {"recipe": {"lr": 0.2}, "seed": 1})
@@ -173,26 +173,27 @@ def check_same(saved: dict[str, Any], asked: dict[str, Any]) -> None:
         ...
         ValueError: resume: expected the settings of the checkpoint; they differ in recipe.lr (0.1 there, 0.2 here)
     """
-    found = list(_differences(saved, asked, ""))
-    if found:
-        raise ValueError(f"resume: expected the settings of the checkpoint; they differ in {listed(found, _NAMED)}")
+    differences = list(_differences(saved, requested, ""))
+    if differences:
+        named = listed(differences, _NAMED)
+        raise ValueError(f"resume: expected the settings of the checkpoint; they differ in {named}")
 
 
-def _differences(there: Any, here: Any, path: str) -> Iterator[str]:
-    """Yield a phrase for each setting that differs; a group that one side lacks is one."""
-    if isinstance(there, dict) and isinstance(here, dict):
-        for key in {**there, **here}:
-            yield from _differences(there.get(key), here.get(key), f"{path}.{key}" if path else str(key))
-    elif isinstance(there, dict) and here is None:
+def _differences(saved: Any, requested: Any, path: str) -> Iterator[str]:
+    """Yield a phrase for each setting that differs; a group that one side lacks is a single one."""
+    if isinstance(saved, dict) and isinstance(requested, dict):
+        for key in {**saved, **requested}:
+            yield from _differences(saved.get(key), requested.get(key), f"{path}.{key}" if path else str(key))
+    elif isinstance(saved, dict) and requested is None:
         yield f"{path} (only there)"
-    elif isinstance(here, dict) and there is None:
+    elif isinstance(requested, dict) and saved is None:
         yield f"{path} (only here)"
-    elif _listed(there) != _listed(here):
-        yield f"{path} ({_shown(there)} there, {_shown(here)} here)"
+    elif _listed(saved) != _listed(requested):
+        yield f"{path} ({_shown(saved)} there, {_shown(requested)} here)"
 
 
 def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value  # what JSON makes of it
+    return list(value) if isinstance(value, tuple) else value  # as in JSON
 
 
 def _shown(value: Any) -> str:

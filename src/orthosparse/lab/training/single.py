@@ -1,4 +1,4 @@
-"""One network as the loop trains it: wrapped by Fabric, with the recipe's optimizer and with masks that may move."""
+"""One network for the training loop: wrapped by Fabric, with the recipe's optimizer and with masks that may move."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class Single:
-    """A network, its optimizer, and what moves its masks; see `Networks`.
+    """A network, its optimizer, and the rewirer of its masks; see `Networks`.
 
-    On one CPU in float32 the wrapper of Fabric adds nothing, and the network itself is called: on a small one the way
-    through the wrapper and back takes as long as some of its layers.
+    On one CPU in float32 Fabric's wrapper does nothing, and the network itself is called: for a small network, the
+    wrapper takes as long as some of its layers.
 
     Args:
-        layout: in which images go into the network (that of its convolutions).
-        parameters: how many the network has before it is sharded.
+        layout: the memory format of images (that of its convolutions).
+        parameters: their number before the network is sharded.
     """
 
     count = 1
-    moves_eagerly = True  # the rewirer reads gradients from behind the masks
+    moves_eagerly = True  # the rewirer reads gradients of masked weights
     parts: Mapping[str, type | tuple[type, ...]] = {"model": dict, "optimizer": dict}
 
     def __init__(
@@ -56,7 +56,7 @@ class Single:
         self._is_moving, self._is_whole = False, True
 
     def compile(self) -> None:
-        """Have torch compile the network for whole batches, in one process: faster steps on a GPU, other roundings.
+        """Compile the network for whole batches, in one process: faster steps on a GPU, with different rounding.
 
         Raises:
             ValueError: there are several processes.
@@ -83,22 +83,22 @@ class Single:
         return logits.float() if self.recipe.precision == "bf16" else logits
 
     def train(self, mode: bool = True) -> None:
-        """Compute as in training, or as in tests."""
+        """Set training or evaluation mode."""
         self.model.train(mode)
 
     def passes(self) -> AbstractContextManager[Any]:
-        """Let the masks act on the gradients of the step as a whole, but for one at which they move."""
+        """Return a context in which gradients are masked once a step, unless the masks move at this step."""
         return nullcontext() if self._deferred is None or self._is_moving else self._deferred
 
     def accumulating(self, more: bool) -> AbstractContextManager[Any]:
-        """Let ranks wait with exchanging gradients while `more` parts of a batch follow."""
-        waiting: AbstractContextManager[Any] = self.fabric.no_backward_sync(
+        """Return a context in which ranks do not exchange gradients, while `more` parts of a batch follow."""
+        context: AbstractContextManager[Any] = self.fabric.no_backward_sync(
             self.model, enabled=self.fabric.world_size > 1 and more
         )
-        return waiting
+        return context
 
     def zero_grad(self) -> None:
-        """Forget the gradients, as the optimizer's method does, without its notes for a profiler."""
+        """Reset the gradients, as the optimizer's method does, but without its profiler hooks."""
         for parameter in self._trained():
             parameter.grad = None
 
@@ -110,19 +110,19 @@ class Single:
             self.fabric.backward(loss)
 
     def gradient_norms(self) -> Tensor:
-        """Return the norm of all gradients together, and clip them to the recipe's limit where it has one."""
+        """Return the norm of all gradients, and clip them to the recipe's limit if it has one."""
         parameters = [parameter for parameter in self._trained() if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if self.recipe.clip:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.recipe.clip, norm)
-        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # sharded: each rank knows its part
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # if sharded
         return norm.view(1)
 
     def update(self, alive: Tensor) -> None:
         """Take the optimizer's step if the network is alive."""
         if is_fused(self.optimizer):
             self._dead.copy_(~alive[0])
-            self.optimizer.found_inf = self._dead  # type: ignore[attr-defined]  # fused kernels then leave all as it is
+            self.optimizer.found_inf = self._dead  # type: ignore[attr-defined]  # fused kernels then skip the step
             self.optimizer.step()
         elif bool(alive):
             self.optimizer.step()
@@ -134,7 +134,7 @@ class Single:
 
     def before_step(self, steps_done: int, *, whole: bool) -> bool:
         """Return whether the masks move at this step."""
-        del steps_done  # the rewirer counts for itself
+        del steps_done  # the rewirer counts steps
         self._is_moving = self.rewirer is not None and self.rewirer.due
         self._is_whole = whole
         if self._deferred is not None and not self._is_moving:
@@ -142,27 +142,27 @@ class Single:
         return self._is_moving
 
     def after_step(self, moving: bool, images: Tensor, labels: Tensor, alive: Tensor) -> None:
-        """Count the step, and move the masks if it is time."""
-        del images, labels  # the gradients are there
+        """Count the step, and move the masks if they are due."""
+        del images, labels  # the gradients are computed
         if self._deferred is not None and not moving:
             self._deferred.trust()
         if self.rewirer is not None and not (moving and not bool(alive)):
             self.rewirer.step()
 
     def densities(self) -> list[float]:
-        """Return the share of weights that are active, of the layers that have masks; 1 without any."""
+        """Return the density of the layers that have masks; 1 without masks."""
         masks = list(masks_of(self.network).values())
         return [sum(int(m.sum()) for m in masks) / sum(m.numel() for m in masks) if masks else 1.0]
 
-    def alone(self, state: "State", place: int) -> "State":
+    def as_single(self, state: "State", index: int) -> "State":
         """Return the state itself."""
-        del place  # there is one network
+        del index  # there is one network
         return state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of weights, masks, and what optimizer and rewirer remember, whole; every rank must call it.
+        """Return copies of weights, masks, and the states of optimizer and rewirer, unsharded; every rank must call it.
 
-        What is drawn while training follows from the seed and the position.
+        Random draws of the training depend only on the seed and the position.
         """
         optimizer = self.optimizer.state_dict()
         for group in optimizer["param_groups"]:
@@ -173,7 +173,7 @@ class Single:
         return whole
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned; the network was built with its weights and masks already."""
+        """Restore what `state_dict` returned; the network was built with its weights and masks."""
         rates = [group["lr"] for group in self.optimizer.param_groups]
         parameters = self._trained()
         placed = {
@@ -182,7 +182,7 @@ class Single:
         }
         self.optimizer.load_state_dict({"state": placed, "param_groups": tree["optimizer"]["param_groups"]})
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            # The tensor that a graph reads stays where it is.
+            # In place, as a captured graph reads this tensor.
             group["lr"] = rate.fill_(group["lr"]) if isinstance(rate, Tensor) else group["lr"]
         if self.rewirer is not None:
             self.rewirer.load_state_dict(copied(tree["rewirer"], self.fabric.device))
@@ -191,24 +191,24 @@ class Single:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
 
-def placed_like(value: Any, own: Tensor | None) -> Any:
-    """Return a tensor in the layout of `own` (sharding, memory format) where it has its shape; else as it is."""
-    if own is None or not isinstance(value, Tensor) or value.shape != own.shape:
+def placed_like(value: Any, parameter: Tensor | None) -> Any:
+    """Return a tensor in the layout of a parameter (sharding, memory format) if it has its shape; else unchanged."""
+    if parameter is None or not isinstance(value, Tensor) or value.shape != parameter.shape:
         return value
-    mesh, placements = getattr(own, "device_mesh", None), getattr(own, "placements", None)
+    mesh, placements = getattr(parameter, "device_mesh", None), getattr(parameter, "placements", None)
     if mesh is not None:
         from torch.distributed.tensor import distribute_tensor
 
-        return distribute_tensor(value.to(own.device), mesh, placements)
-    return torch.empty_like(own, dtype=value.dtype, requires_grad=False).copy_(value)
+        return distribute_tensor(value.to(parameter.device), mesh, placements)
+    return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def _may_defer(fabric: "Fabric", recipe: Recipe) -> bool:
-    """Return whether masks may act on the gradients of a step as a whole.
+    """Return whether gradients may be masked once a step, after the backward pass.
 
-    Not where DDP reads each gradient as soon as it is there; nor under autocast on a CPU, where runs are to be the same
-    to the last bit: it keeps the cast of a parameter and not that of a computed weight, so that sums of gradients would
-    round differently.
+    Not with DDP, which reads each gradient as soon as it is computed; nor under autocast on a CPU, where runs are
+    reproducible to the bit: it caches the cast of a parameter but not that of a computed weight, so that sums of
+    gradients would be rounded differently.
     """
     exact = fabric.device.type == "cpu"
     return fabric.world_size == 1 and not (exact and recipe.precision == "bf16")
@@ -217,10 +217,10 @@ def _may_defer(fabric: "Fabric", recipe: Recipe) -> bool:
 def make_optimizer(
     recipe: Recipe, parameters: Iterable[nn.Parameter], *, sharded: bool = False
 ) -> torch.optim.Optimizer:
-    """Return the recipe's optimizer; its learning rate is a tensor on the device, so that it can change in a graph.
+    """Return the recipe's optimizer; its learning rate is a tensor on the device, so that a graph can read it.
 
     Args:
-        sharded: the parameters are DTensors, which the fused kernels do not take.
+        sharded: whether the parameters are DTensors, which the fused kernels do not support.
 
     Raises:
         ImportError: LAMB, without timm.
@@ -238,7 +238,7 @@ def make_optimizer(
 
 
 def is_fused(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether its step is one kernel, which a CUDA graph can hold and `found_inf` can leave without effect."""
+    """Return whether its step is one kernel, which a CUDA graph can capture and `found_inf` can skip."""
     return all(isinstance(group["lr"], torch.Tensor) for group in optimizer.param_groups)
 
 

@@ -1,4 +1,4 @@
-"""The starts of runs: networks before their first step, made by several processes, each kept in a file."""
+"""The starts of runs: networks before their first step, made by several processes and saved in files."""
 
 import json
 import logging
@@ -25,9 +25,9 @@ from orthosparse.lab.training.run import Run
 from orthosparse.lab.training.saving import check_same
 
 _log = logging.getLogger(__name__)
-# Processes that use the GPU at once: more of them would wait for each other there.
+# Processes that use the GPU at once; more would wait for each other.
 _ON_DEVICE = 6
-# Ends of the names, in a state dict, of what is not trained.
+# Suffixes of the names of tensors in a state dict that are not trained.
 _BUFFERS = ("_mask", ".running_mean", ".running_var", ".num_batches_tracked")
 
 
@@ -36,10 +36,10 @@ class Start:
     """A run before its first step.
 
     Attributes:
-        state: the state dict of its network; empty where it could not be made.
-        density: the share of weights that are active, of the layers that have masks; 1 without any.
-        parameters: how many the network has, masked ones included.
-        warnings: what the library said while making it.
+        state: the state dict of its network; empty if it could not be made.
+        density: of the layers that have masks; 1 without masks.
+        parameters: their number, including masked ones.
+        warnings: of the library while making it.
         problem: why it could not be made, or None.
     """
 
@@ -67,12 +67,12 @@ def start_of(
     *,
     descent: torch.device | None = None,
 ) -> Start:
-    """Return the start of a run, from its file in `folder` if it is there; else it is made, and kept there.
+    """Return the start of a run: from its file in `folder` if there is one, else newly made and saved there.
 
-    An error while making it is that run's alone: it is part of what is returned.
+    An error while making it is returned as the start's problem.
 
     Args:
-        descent: where AI descends; by default on `device`, where all else is made.
+        descent: the device of AI's descent; by default `device`, on which all else is computed.
     """
     settings = {"run": run.settings(), "seed": seed}
     if folder is not None and folder.exists():
@@ -94,25 +94,25 @@ def _made(run: Run, seed: int, data: Dataset, device: torch.device, descent: tor
             network = started(run, seed, data, device, descent=descent)
         except torch.OutOfMemoryError:
             raise  # the machine's problem, not the run's
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on and it is reported
+        except Exception as error:  # noqa: BLE001 - reported, while other runs continue
             return Start.of({}, messages, f"{type(error).__name__}: {' '.join(str(error).split())}")
     return Start.of({name: tensor.cpu() for name, tensor in network.state_dict().items()}, messages)
 
 
 def check_starts(pairs: Sequence[tuple[Run, int]], root: Path | str | None, device: torch.device) -> None:
-    """Raise what a start of these runs raises, before minutes go into the others: each is drawn once, for one seed.
+    """Raise the errors of the starts of these runs early: each run is started once, with one seed.
 
-    AI only begins its descent, and scores are those of one batch.
+    AI stops at the beginning of its descent, and scores use a single batch.
     """
     runs = {json.dumps(run.settings(), sort_keys=True): (run, seed) for run, seed in pairs if run.density < 1}
     for run, seed in runs.values():
         data = _data(run.data, root, device, run.validation)
-        with captured_warnings(), suppress(_DescentBegunError):  # what it warns of is said when it is made
+        with captured_warnings(), suppress(_DescentBegunError):  # warnings come when the start is made
             started(replace(run, score_batches=1), seed, data, device, progress=_stop_descent)
 
 
 class _DescentBegunError(Exception):
-    """AI has checked all that it was given, and descends."""
+    """AI has checked its arguments and begins its descent."""
 
 
 def _stop_descent(what: str, done: int, total: int) -> None:
@@ -122,7 +122,7 @@ def _stop_descent(what: str, done: int, total: int) -> None:
 
 
 def _packed(state: dict[str, Tensor]) -> dict[str, Any]:
-    """Return a state dict in less space: of masked weights the active ones, and of masks a bit an entry."""
+    """Return a state dict in less space: only the active ones of masked weights, and a bit for each entry of masks."""
     entries: dict[str, Any] = {}
     for name, tensor in state.items():
         mask = state.get(f"{name}_mask")
@@ -160,24 +160,23 @@ def make_starts(
     device: torch.device,
     workers: int,
 ) -> None:
-    """Make the starts that are not in their folders yet, in so many processes; what they do not get done is left.
+    """Make the starts that are not in their folders, in so many processes; if a process dies, some are not made.
 
-    Starts are made on the CPU, from data that each process reads for itself; what takes long there is done on `device`:
-    the descent of AI, and scores of many batches. The processes import the main program anew, as those of
-    `multiprocessing` do.
+    Starts are made on the CPU, from data that each process reads; AI's descent and scores of many batches, which are
+    slow there, are computed on `device`. The processes import the main program, as usual with `multiprocessing`.
     """
-    both = zip(pairs, folders, strict=True)
-    tasks = [(run, seed, folder) for (run, seed), folder in both if not folder.exists()]
+    targets = zip(pairs, folders, strict=True)
+    tasks = [(run, seed, folder) for (run, seed), folder in targets if not folder.exists()]
     if workers < 2 or len(tasks) < 2:
         return
     slow = sorted((task for task in tasks if is_slow(task[0])), key=lambda task: -task[0].score_batches)
     quick = [task for task in tasks if not is_slow(task[0])]
     try:
         with _pool(min(_ON_DEVICE, workers)) as on_device, _pool(workers) as on_cpu:
-            made = [on_device.submit(_make, *task, root, device) for task in slow]
-            made += [on_cpu.submit(_make, *task, root, torch.device("cpu")) for task in quick]
-            for each in made:
-                each.result()
+            futures = [on_device.submit(_make, *task, root, device) for task in slow]
+            futures += [on_cpu.submit(_make, *task, root, torch.device("cpu")) for task in quick]
+            for future in futures:
+                future.result()
     except BrokenProcessPool as error:
         _log.warning("starts are made one after the other: %s", error)
 
@@ -188,15 +187,15 @@ def is_slow(run: Run) -> bool:
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    # Fresh interpreters, not copies of this one: CUDA and threads do not survive a fork.
+    # New interpreters, as CUDA and threads do not survive a fork.
     spawn = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(workers, spawn, torch.set_num_threads, (1,))
 
 
 def _make(run: Run, seed: int, folder: Path, root: Path | str | None, device: torch.device) -> None:
-    # Layer by layer a GPU is slower than a CPU: only scores and descents are sent there.
-    place = device if run.score_batches > 1 else torch.device("cpu")
-    start_of(run, seed, _data(run.data, root, place, run.validation), place, folder, descent=device)
+    # Layer by layer, a GPU is slower than a CPU: it only computes scores and descents.
+    data_device = device if run.score_batches > 1 else torch.device("cpu")
+    start_of(run, seed, _data(run.data, root, data_device, run.validation), data_device, folder, descent=device)
 
 
 @cache

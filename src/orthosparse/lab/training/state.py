@@ -1,4 +1,4 @@
-"""Networks that train: what the loop asks of them (one or a stack), what changes with each step, and what it gave."""
+"""The state of a run: the interface of its networks (one or a stack), its position, and its records."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class Networks(Protocol):
-    """One network or many, with all that an update of their weights needs.
+    """One network or a stack of them, with optimizer and masks.
 
     Attributes:
-        count: how many networks there are.
-        parameters: of one network, masked ones included.
+        count: the number of networks.
+        parameters: of one network, including masked ones.
         dtype: of the losses.
         capturable: whether a step may be captured as a CUDA graph.
         moves_eagerly: whether a step at which masks move must not be replayed from a graph.
-        parts: what `state_dict` has at least, with their types.
+        parts: the entries that `state_dict` always has, with their types.
     """
 
     count: int
@@ -34,59 +34,59 @@ class Networks(Protocol):
     parts: Mapping[str, type | tuple[type, ...]]
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Return the logits, ``[networks, batch, classes]``; while testing, all networks see the same images."""
+        """Return the logits, ``[networks, batch, classes]``; in evaluation mode, all networks get the same images."""
 
     def train(self, mode: bool = True) -> Any:
-        """Compute as in training, or as in tests."""
+        """Set training or evaluation mode."""
 
     def passes(self) -> AbstractContextManager[Any]:
-        """Return what surrounds the forward and backward passes of a step."""
+        """Return the context of the forward and backward passes of a step."""
 
     def accumulating(self, more: bool) -> AbstractContextManager[Any]:
-        """Return what surrounds one part of a batch; `more` parts follow or not."""
+        """Return the context of one part of a batch; `more` says whether others follow."""
 
     def zero_grad(self) -> None:
-        """Forget the gradients of the step before."""
+        """Reset the gradients of the previous step."""
 
     def backward(self, loss: Tensor) -> None:
         """Fill the gradients."""
 
     def gradient_norms(self) -> Tensor:
-        """Return the norm of each network's gradient; clip the gradients where the recipe says so."""
+        """Return the norm of each network's gradient; clip the gradients if the recipe says so."""
 
     def update(self, alive: Tensor) -> None:
-        """Take the optimizer's step with the networks that are alive; the others stay as they are."""
+        """Take the optimizer's step with the networks that are alive; the others do not change."""
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate, in place: a captured graph reads it."""
 
     def before_step(self, steps_done: int, *, whole: bool) -> Any:
-        """Get ready for a step on a whole batch, or a shorter one; return something true where masks move at it."""
+        """Prepare a step on a whole or a shorter batch; return a true value if masks move at it."""
 
     def after_step(self, moving: Any, images: Tensor, labels: Tensor, alive: Tensor) -> None:
-        """Take note of the step, and move masks; `moving` is what `before_step` returned."""
+        """Count the step, and move masks; `moving` is the value that `before_step` returned."""
 
     def densities(self) -> list[float]:
-        """Return the share of weights that are active, of the layers that have masks; 1 without any."""
+        """Return the density of each network over the layers that have masks; 1 without masks."""
 
-    def alone(self, state: Any, place: int) -> Any:
-        """Return the state of a run of one of the networks alone, with the weights that it has now."""
+    def as_single(self, state: Any, index: int) -> Any:
+        """Return a single run of one of the networks with its current weights."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a resumed run needs; tensors are copies, on the CPU."""
+        """Return everything that a resumed run needs; tensors are copies on the CPU."""
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
 
 
 class Records:
     """Loss, gradient norm and hits of each step of an epoch, for each network.
 
-    `add` works in place on tensors of fixed address, so that a captured graph may hold it.
+    `add` works in place on tensors of fixed address, so that it can be captured in a graph.
 
     Attributes:
         values: loss, gradient norm and hits, ``[3, steps, networks]``.
-        alive: networks whose losses and gradients were finite so far; the others are not updated any more.
+        alive: networks whose losses and gradients have been finite; the others are no longer updated.
         stopped: the step, since the start of the run, at which a network stopped; -1 for none.
         clock: steps since the start of the run.
     """
@@ -98,7 +98,7 @@ class Records:
         self.clock = torch.zeros(1, dtype=torch.int64, device=device)
 
     def add(self, losses: Tensor, norms: Tensor, hits: Tensor) -> None:
-        """Note the next step; a network that gave what is not finite has stopped from this step on."""
+        """Record the next step; a network whose loss or gradient is not finite stops at this step."""
         finite = torch.isfinite(losses) & torch.isfinite(norms)
         self.stopped.copy_(torch.where(self.alive & ~finite, self.clock, self.stopped))
         self.alive &= finite

@@ -67,11 +67,11 @@ def gradients(state: State, images: Tensor, labels: Tensor, count: int) -> tuple
     parts = _split(images, labels, state.recipe.accumulate)
     losses, right = [], []
     with networks.passes():
-        for place, (x, y) in enumerate(parts):
-            with networks.accumulating(place < len(parts) - 1):
+        for index, (x, y) in enumerate(parts):
+            with networks.accumulating(index < len(parts) - 1):
                 logits = networks(x)
                 share = losses_of(state.recipe, logits.to(networks.dtype), y) / count
-                # Ranks average their gradients; the shares of the loss are meant to add up.
+                # Ranks average their gradients, but the shares of the loss add up.
                 networks.backward(share.sum() * world if world > 1 else share.sum())
             losses.append(share.detach())
             right.append(hits(logits.detach(), y))
@@ -83,15 +83,15 @@ def targets(state: State, images: Tensor, labels: Tensor) -> tuple[Tensor, Tenso
     recipe = state.recipe
     if recipe.mixup or recipe.cutmix:
         shares = {"mixup": recipe.mixup, "cutmix": recipe.cutmix}
-        place = (state.epoch, state.step, state.fabric.global_rank)
-        images, labels = mix(images, labels, state.classes, **shares, seed=state.seed, place=place)
+        position = (state.epoch, state.step, state.fabric.global_rank)
+        images, labels = mix(images, labels, state.classes, **shares, seed=state.seed, position=position)
     return images, labels if images.dim() == 5 else labels.unsqueeze(0)
 
 
 def seed_step(state: State) -> None:
-    """Seed what layers draw from while training (dropout), which can only be torch's global generators.
+    """Seed torch's global generators, from which layers such as dropout draw; `fit` restores them afterwards.
 
-    `fit` fences them. A seed for every step, so that a resumed run draws what the first one would have drawn.
+    Every step has a seed, so that a resumed run draws the same numbers.
     """
     seed = derive_seed(state.seed, "step", state.epoch, state.step, state.fabric.global_rank)
     torch.default_generator.manual_seed(seed)
@@ -151,11 +151,11 @@ class Stepper:
 
 
 class Graphed:
-    """Calls `work` as it is a few times, then captures it and replays the capture.
+    """Calls `work` eagerly a few times, then captures it in a CUDA graph and replays that.
 
-    `work` must read and write tensors that stay where they are: its inputs are filled in place before each call. The
-    first calls are real ones, on the stream of the capture: libraries choose their algorithms and optimizers make their
-    buffers there.
+    `work` must read and write tensors of fixed address: its inputs are filled in place before each call. The first
+    calls are eager, on the stream of the capture: libraries choose their algorithms and optimizers allocate their
+    buffers.
     """
 
     def __init__(self, work: Callable[[], None], *, warmup: int = 3) -> None:
@@ -168,16 +168,16 @@ class Graphed:
         """Do the work once."""
         if self._graph is None and self._warmup > 0:
             self._warmup -= 1
-            self._aside()
+            self._run_eagerly()
             return
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
-            # thread_local: a loader may copy images to the device from a thread of its own meanwhile.
+            # thread_local: another thread, of a loader, may copy images to the device meanwhile.
             with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._work()  # recorded, not done
         self._graph.replay()
 
-    def _aside(self) -> None:
+    def _run_eagerly(self) -> None:
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):

@@ -1,4 +1,4 @@
-"""Our CUDA kernels built for a CPU, by a header that does there what theirs has a GPU do."""
+"""Our CUDA kernels built for a CPU, by headers that emulate the GPU's instructions."""
 
 import ctypes
 import shutil
@@ -30,6 +30,9 @@ def _built(source, activation):
     with tempfile.TemporaryDirectory() as folder:
         out, headers = Path(folder) / "emulated.so", Path(__file__).with_name("emulated")
         flags = ["-std=c++17", "-O2", "-w", "-fPIC", "-shared", f"-DACTIVATION={activation}"]
-        found = [f"-I{headers}", f"-I{cuda_library.SOURCES}"]  # in this order: of two of one name the first is taken
-        subprocess.run(["g++", *flags, *found, "-x", "c++", cuda_library.SOURCES / source, "-o", out], check=True)
+        includes = [
+            f"-I{headers}",
+            f"-I{cuda_library.SOURCES}",
+        ]  # of two headers of the same name, the first one is used
+        subprocess.run(["g++", *flags, *includes, "-x", "c++", cuda_library.SOURCES / source, "-o", out], check=True)
         return ctypes.CDLL(str(out))

@@ -1,4 +1,4 @@
-"""Our kernels where there is no GPU: what of them is launched, and what a compiler for Hopper makes of it."""
+"""Our Triton kernels without a GPU: recorded launches, and their compilation for Hopper."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-SHARED = 227 * 1024  # bytes of a multiprocessor that one program may have
+SHARED = 227 * 1024  # bytes of shared memory that one program may use
 _KINDS = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
 _OPTIONS = ("num_warps", "enable_fp_fusion")
 
@@ -16,7 +16,7 @@ class Launch:
     """A kernel, the kinds of its arguments (``*fp32``, ``i32``, ...), its constants, and options of the compiler.
 
     Attributes:
-        divisible: arguments that are by 16, besides pointers.
+        divisible: arguments that are divisible by 16, besides pointers.
     """
 
     kernel: object
@@ -30,7 +30,7 @@ class Launch:
         return self.kernel.__name__
 
     def compiled(self):
-        """Return the kernel as it is compiled for a Hopper GPU, which need not be there."""
+        """Return the kernel compiled for a Hopper GPU, which the machine need not have."""
         import triton
         from triton.backends.compiler import GPUTarget
 
@@ -48,12 +48,12 @@ class Launch:
 
 @dataclass
 class Notes:
-    """Launches of kernels that are noted, each kind once, instead of being made."""
+    """Records launches of kernels, each kind once, instead of making them."""
 
     launches: list[Launch] = field(default_factory=list)
 
     def instead_of(self, module):
-        """Return what may stand in the place of a module of kernels."""
+        """Return a substitute for a module of kernels."""
         kernels = {name: kernel for name, kernel in vars(module).items() if hasattr(kernel, "arg_names")}
         return SimpleNamespace(**{name: _Kernel(partial(self._note, kernel)) for name, kernel in kernels.items()})
 

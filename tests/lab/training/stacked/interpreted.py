@@ -1,4 +1,4 @@
-"""What our kernels give against what torch's own operations give: `test_fused` has this run by Triton's interpreter."""
+"""Our kernels against torch's own operations: `test_fused` has this run by Triton's interpreter."""
 
 import pytest
 import torch
@@ -32,16 +32,16 @@ def slab_of(stage, generator, members=2, device=CPU):
 
 
 def passed(run, x, grad, *, first):
-    """Return all that a run gives, there and back."""
+    """Return the results of the forward and backward passes of a run."""
     slab = run.slab
     for leaf in slab.leaves:
         leaf.gradient.fill_(torch.nan)
         leaf.norms.fill_(torch.nan)
-    output, kept = run.forward(x)
-    through, back = run.infer(x), run.backward(grad, kept, first=first)
-    assert (back is None) == first
+    output, saved = run.forward(x)
+    inferred, input_grad = run.infer(x), run.backward(grad, saved, first=first)
+    assert (input_grad is None) == first
     leaves = [tensor.clone() for leaf in slab.leaves for tensor in (leaf.gradient, leaf.norms)]
-    return [output, through, *([] if first else [back]), *leaves]
+    return [output, inferred, *([] if first else [input_grad]), *leaves]
 
 
 def check(stage, batch, generator, *, device=CPU, dtype=torch.float32, members=2, tolerance=2e-6):

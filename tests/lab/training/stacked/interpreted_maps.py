@@ -1,4 +1,4 @@
-"""What our kernels for residual networks give against torch's: `test_fused_maps` has Triton's interpreter run this."""
+"""Our kernels for residual networks against torch's operations: `test_fused_maps` has Triton's interpreter run this."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.stacked import map_launches
 from orthosparse.lab.training.stacked.cuda_launches import Convolutions
 from orthosparse.lab.training.stacked.fused_maps import FusedMaps
-from orthosparse.lab.training.stacked.maps import Below, Maps, Normed
+from orthosparse.lab.training.stacked.maps import DeferredNorm, Maps, PreviousLayer
 from orthosparse.lab.training.stacked.slab import NormSlab
 
 OURS, THEIRS = FusedMaps(torch.float32), Maps(torch.float32)
@@ -35,7 +35,7 @@ def samples(generator, *, rows=70, width=64, count=1):
     return [torch.randn(2, rows, width, generator=generator) for _ in range(count)]
 
 
-def line(generator):
+def random_scale_shift(generator):
     return torch.randn(3, 2, 64, generator=generator)
 
 
@@ -47,17 +47,20 @@ def check_close(mine, theirs):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activations_of_what_is_normalised_are_those_of_torch(activation, generator):
     z, other = samples(generator, count=2)
-    own, by = line(generator), line(generator)
-    for beside in ((), (other,), (other, by)):
-        check_close(OURS.normalise(z, own, activation, *beside), THEIRS.normalise(z, own, activation, *beside))
+    own, of_shortcut = random_scale_shift(generator), random_scale_shift(generator)
+    for shortcut in ((), (other,), (other, of_shortcut)):
+        check_close(OURS.normalise(z, own, activation, *shortcut), THEIRS.normalise(z, own, activation, *shortcut))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradients_before_activations_and_their_sums_are_those_of_torch(activation, generator):
     z, grad = samples(generator, count=2)
-    y = THEIRS.normalise(z, line(generator), activation)
-    after = Below(y, z, activation)
-    (mine, by_tile), (theirs, sums) = OURS.activation_backward(grad, after), THEIRS.activation_backward(grad, after)
+    y = THEIRS.normalise(z, random_scale_shift(generator), activation)
+    previous = PreviousLayer(y, z, activation)
+    (mine, by_tile), (theirs, sums) = (
+        OURS.activation_backward(grad, previous),
+        THEIRS.activation_backward(grad, previous),
+    )
     check_close(mine, theirs)
     assert by_tile.shape == (2, 2, 2, 64)
     check_close(by_tile.sum(1), sums)
@@ -84,21 +87,21 @@ def normed(generator, grid, inputs, outputs):
     return slab
 
 
-def test_lines_and_planes_are_those_of_torch(generator):
+def test_coefficients_of_normalisations_are_those_of_torch(generator):
     slab, other = (normed(generator, Grid(2, 2, 3, 1), 16, 64) for _ in range(2))
     other.scale.value.copy_(slab.scale.value)
     other.shift.value.copy_(slab.shift.value)
     z, v = samples(generator, count=2)
-    lines = [maps.scale_shift(own, 1, maps.sums(z, z), 70) for maps, own in ((OURS, slab), (THEIRS, other))]
-    check_close(*lines)
+    found = [maps.scale_shift(own, 1, maps.sums(z, z), 70) for maps, own in ((OURS, slab), (THEIRS, other))]
+    check_close(*found)
     check_close(OURS.norm_grads(slab, 1, OURS.sums(v, z), 70), THEIRS.norm_grads(other, 1, THEIRS.sums(v, z), 70))
     for name in ("batch_mean", "batch_var"):
         check_close(getattr(slab, name), getattr(other, name))
     check_close(slab.scale.gradient, other.scale.gradient)
     check_close(slab.shift.gradient, other.shift.gradient)
     assert slab.samples == other.samples == 70
-    plane = torch.randn(4, 2, 64, generator=generator)
-    check_close(OURS.norm_backward(v, z, plane), THEIRS.norm_backward(v, z, plane))
+    coefficients = torch.randn(4, 2, 64, generator=generator)
+    check_close(OURS.norm_backward(v, z, coefficients), THEIRS.norm_backward(v, z, coefficients))
 
 
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")  # which NumPy says of infinite squares
@@ -126,21 +129,21 @@ def test_layers_by_kernels_in_cuda_are_those_by_torch(generator):
     slab = normed(generator, grid, 64, 64)
     slab.weight.value.mul_(0.06)
     below, v, add = (each.bfloat16() for each in samples(generator, rows=64, count=3))
-    scale_shift, found = 1 + 0.3 * line(generator), []
+    scale_shift, found = 1 + 0.3 * random_scale_shift(generator), []
     for maps in (FusedMaps(torch.bfloat16, {64: in_cuda(64)}), Maps(torch.bfloat16)):
         slab.weight.gradient.fill_(torch.nan)
         maps.refresh(slab)
-        x = maps.samples_for(slab, below, scale_shift, "relu")
-        assert isinstance(x, Normed) is isinstance(maps, FusedMaps)
+        x = maps.conv_input(slab, below, scale_shift, "relu")
+        assert isinstance(x, DeferredNorm) is isinstance(maps, FusedMaps)
         passed = []
         for layer in range(2):
-            z, sums = maps.convolve(x, slab, layer, counted=True)
+            z, sums = maps.convolve(x, slab, layer, with_sums=True)
             maps.scale_shift(slab, layer, sums, 64)
-            what = {"add": add if layer else None, "below": below, "activation": "relu"}
+            what = {"shortcut_grad": add if layer else None, "previous_z": below, "activation": "relu"}
             grad, own = maps.backward(slab, layer, v, z, maps.sums(v, z), x, **what)
             totals = own.sum(1) if own.dim() == 4 else own
-            passed += [maps.convolve(x, slab, layer, counted=False)[0], grad, totals]
-        maps.collect(slab)
+            passed += [maps.convolve(x, slab, layer, with_sums=False)[0], grad, totals]
+        maps.finish_weight_grads(slab)
         gradients = (leaf.gradient.clone() for leaf in (slab.weight, slab.scale, slab.shift))
         found.append([*passed, *gradients, slab.batch_mean.clone(), slab.weight.norms.clone()])
     for mine, theirs in zip(*found, strict=True):
@@ -165,13 +168,13 @@ GRIDS = {
 @pytest.mark.parametrize("name", GRIDS)
 def test_gradients_of_weights_are_those_of_torch_in_shares_that_leave_a_rest(name, generator):
     grid, inputs, outputs = GRIDS[name]
-    slab, shared = normed(generator, grid, inputs, outputs), map_launches.plan_weight_grad(grid, outputs)
-    view, tile = shared[0], shared[1].rows
-    pictures = 1 + 4 * tile // view.patches  # a little more than four tiles: one share has three, the other the rest
-    x = torch.randn(2, pictures * grid.height * grid.width, inputs, generator=generator)
-    grad = torch.randn(2, pictures * grid.out_height * grid.out_width, outputs, generator=generator)
-    assert map_launches.products_shape(grad, x, shared)[1] == 2
-    assert pictures * view.patches % tile
+    slab, plan = normed(generator, grid, inputs, outputs), map_launches.plan_weight_grad(grid, outputs)
+    tiling, block = plan[0], plan[1].patches
+    images = 1 + 4 * block // tiling.patches  # a little more than four blocks: one share has three, the other the rest
+    x = torch.randn(2, images * grid.height * grid.width, inputs, generator=generator)
+    grad = torch.randn(2, images * grid.out_height * grid.out_width, outputs, generator=generator)
+    assert map_launches.weight_grads_shape(grad, x, plan)[1] == 2
+    assert images * tiling.patches % block
     found = []
     for maps in (FusedMaps(torch.float32), Maps(torch.float32)):
         slab.weight.gradient.fill_(torch.nan)
@@ -179,7 +182,7 @@ def test_gradients_of_weights_are_those_of_torch_in_shares_that_leave_a_rest(nam
         with arithmetic("fp32"):
             for layer in range(2):
                 maps.weight_grad(slab, layer, grad, x)
-            maps.collect(slab)
+            maps.finish_weight_grads(slab)
         found.append(slab.weight.gradient.clone())
     check_close(*found)
 
@@ -187,9 +190,9 @@ def test_gradients_of_weights_are_those_of_torch_in_shares_that_leave_a_rest(nam
 def test_weights_that_change_and_a_last_batch_that_is_shorter_are_followed(generator):
     grid, inputs, outputs = GRIDS["patches"]
     slab, found = normed(generator, grid, inputs, outputs), []
-    shared = map_launches.plan_weight_grad(grid, outputs)
-    given = [torch.randn(2, 2, pictures * 24, 16, generator=generator) for pictures in (50, 3)]
-    shares = [map_launches.products_shape(grad, x, shared)[1] for grad, x in given]
+    plan = map_launches.plan_weight_grad(grid, outputs)
+    given = [torch.randn(2, 2, images * 24, 16, generator=generator) for images in (50, 3)]
+    shares = [map_launches.weight_grads_shape(grad, x, plan)[1] for grad, x in given]
     assert shares == [2, 1]
     drawn = [torch.randn(slab.weight.value.shape, generator=generator) for _ in given]
     for maps in (FusedMaps(torch.float32), Maps(torch.float32)):
@@ -197,11 +200,11 @@ def test_weights_that_change_and_a_last_batch_that_is_shorter_are_followed(gener
             for weights, (grad, x) in zip(drawn, given, strict=True):
                 slab.weight.value.copy_(weights)
                 maps.refresh(slab)
-                ahead, back = maps.convolve(x, slab, 0, counted=False)[0], maps.convolve_backward(grad, slab, 1)[0]
+                z, x_grad = maps.convolve(x, slab, 0, with_sums=False)[0], maps.convolve_backward(grad, slab, 1)[0]
                 for layer in range(2):
                     maps.weight_grad(slab, layer, grad, x)
-                maps.collect(slab)
-                found.append((ahead, back, slab.weight.gradient.clone()))
+                maps.finish_weight_grads(slab)
+                found.append((z, x_grad, slab.weight.gradient.clone()))
     for mine, theirs in zip(found[:2], found[2:], strict=True):
         for one, other in zip(mine, theirs, strict=True):
             check_close(one, other)

@@ -1,4 +1,4 @@
-"""Tests that Triton's interpreter runs, without a GPU, in a process of their own."""
+"""Runs tests by Triton's interpreter, without a GPU, in a separate process."""
 
 import importlib.util
 import os
@@ -16,10 +16,10 @@ needs_interpreter = pytest.mark.skipif(
 
 
 def check_interpreted(name, passed):
-    """Run the tests of a file in this folder, and check that so many have passed, and none has not."""
-    # A process of its own: Triton decides when it is imported whether it interprets.
-    own = Path(__file__).with_name(name)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(own)]
+    """Run the tests of a file in this folder, and check that all pass, and how many."""
+    # In a separate process, as Triton chooses the interpreter when it is imported.
+    path = Path(__file__).with_name(name)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(path)]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Runs of stacks for the tests: looked into, stopped, and compared with single ones."""
+"""Runs of stacks for the tests: their states, stops, and comparisons with single runs."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from orthosparse.lab.training.stacked import assembly
 
 
 class Kept:
-    """Catches the state of a stack that a run makes, to look at its weights."""
+    """Keeps the state of the stack that a run makes, so that tests can read its weights."""
 
     def __init__(self, monkeypatch):
         made = assembly.stack_of
@@ -25,15 +25,15 @@ class Kept:
         return self.state.networks
 
     def weights(self):
-        return [self.stack.state_of(place) for place in range(self.stack.count)]
+        return [self.stack.state_of(index) for index in range(self.stack.count)]
 
 
 def check_equal(members, kept, tmp_path, *, weights, losses, **options):
     """Compare with single runs: weights and test losses to relative tolerances, metrics of epochs in float32."""
     together = train_many(members, device="cpu", **options)
-    for place, (config, seed) in enumerate(members):
-        alone = train(config, seed=seed, out=tmp_path / str(place), device="cpu", logs=())
-        row, state = together[place], load(tmp_path / str(place))["model"]
+    for index, (config, seed) in enumerate(members):
+        alone = train(config, seed=seed, out=tmp_path / str(index), device="cpu", logs=())
+        row, state = together[index], load(tmp_path / str(index))["model"]
         assert row.keys() == {*alone, "together"}
         for name in ("diverged", "density", "parameters", "test_accuracy", "epochs"):
             assert row[name] == alone[name]
@@ -42,7 +42,7 @@ def check_equal(members, kept, tmp_path, *, weights, losses, **options):
         for name, curve in alone["curves"].items():
             if name != "seconds":
                 assert row["curves"][name] == pytest.approx(curve, rel=max(losses, 1e-6))
-        own = kept.stack.state_of(place)
+        own = kept.stack.state_of(index)
         assert own.keys() == state.keys()
         for name, value in state.items():
             if value.dtype == torch.bool:

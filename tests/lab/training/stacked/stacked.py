@@ -1,4 +1,4 @@
-"""Stacked residual networks for the tests, and what they give there and back."""
+"""Stacked residual networks for the tests, and the results of their forward and backward passes."""
 
 import torch
 
@@ -34,17 +34,17 @@ def stacked(networks, shape, fused=None, *, keep=torch.float32, compute=torch.fl
 
 
 def rows_of(network, images):
-    """Return images as the networks read them, in the type of their products."""
+    """Return images as rows, in the dtype of products."""
     return channels_last_rows(images).to(network.maps.dtype)
 
 
 def passed(network, slabs, images, weights):
-    """Return all that a step gives: logits, gradients, norms, running statistics, and logits as tested by them."""
+    """Return the results of a step: logits, gradients, norms, running statistics, and logits in evaluation mode."""
     with torch.no_grad():
         rows = rows_of(network, images)
-        logits, kept = network.forward(rows)
-        network.backward(weights.to(network.maps.dtype), kept)
-        assert not kept
+        logits, saved = network.forward(rows)
+        network.backward(weights.to(network.maps.dtype), saved)
+        assert not saved
         for slab in slabs:
             slab.update_statistics(torch.ones(len(images), dtype=torch.bool, device=images.device))
         found = {"logits": logits, "tested": network.infer(rows)}
@@ -64,7 +64,7 @@ def check_same(mine, theirs, tolerance):
 
 
 def given_to(shape, batch, generator, *, members=2, device=CPU):
-    """Return pictures, and the gradient of the logits."""
+    """Return images, and the gradient of the logits."""
     images = torch.randn(members, batch, *shape, generator=generator)
     return images.to(device), torch.randn(members, batch, CLASSES, generator=generator).to(device)
 

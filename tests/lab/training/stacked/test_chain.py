@@ -54,9 +54,9 @@ def check_networks(networks, shape, generator, classes=CLASSES):
     chain, slabs, stages = filled(networks, shape)
     with torch.no_grad():
         rows = as_rows(images, stages)
-        logits, kept = chain.forward(rows)
-        chain.backward(weights, kept)
-        assert not kept
+        logits, saved = chain.forward(rows)
+        chain.backward(weights, saved)
+        assert not saved
         for slab in slabs:
             slab.update_statistics(torch.ones(MEMBERS, dtype=torch.bool))
         tested = chain.infer(rows)
@@ -136,8 +136,8 @@ def test_products_in_bfloat16_fill_float32_gradients(generator):
     images = torch.randn(MEMBERS, BATCH, *shape, generator=generator)
     chain, slabs, stages = filled([n.float() for n in networks], shape, torch.float32)
     with torch.no_grad():
-        logits, kept = chain.forward(as_rows(images, stages).bfloat16())
-        chain.backward(torch.ones_like(logits), kept)
+        logits, saved = chain.forward(as_rows(images, stages).bfloat16())
+        chain.backward(torch.ones_like(logits), saved)
     assert logits.dtype == torch.bfloat16
     found = gradients_of(slabs, 0)
     assert all(value.dtype == torch.float32 for value in found.values())

@@ -8,7 +8,7 @@ from lab.training.stacked.interpreted import passed, slab_of
 from orthosparse.lab.models.stages import Grid, Stage
 from orthosparse.lab.training.stacked import circular_launches
 from orthosparse.lab.training.stacked.chain import LayerRun
-from orthosparse.lab.training.stacked.circular_launches import as_rows, fits, grouped
+from orthosparse.lab.training.stacked.circular_launches import fits, grouped, ungrouped
 from orthosparse.lab.training.stacked.circular_run import CircularRun
 from orthosparse.lab.training.stacked.slab import Slab
 
@@ -80,16 +80,16 @@ def test_what_is_not_finite_stays_so(generator):
     x = torch.randn(1, 2, 64 * 128, generator=generator).bfloat16()
     x[0, 0, 5] = torch.nan
     run = CircularRun(slab, torch.bfloat16, emulated_circular())
-    output, kept = run.forward(x)
+    output, saved = run.forward(x)
     assert output[0, 0].isnan().any()
     assert not output[0, 1].isnan().any()
-    run.backward(torch.ones_like(output), kept, first=True)
+    run.backward(torch.ones_like(output), saved, first=True)
     assert slab.weight.norms.isnan().all()
 
 
 def test_groups_of_channels_and_rows_of_numbers_are_the_same_samples(generator):
     x = torch.randn(2, 3, 64 * 128, generator=generator)
-    assert torch.equal(as_rows(grouped(x)), x)
+    assert torch.equal(ungrouped(grouped(x)), x)
     pixel, channel = 19, 101
     assert grouped(x)[1, 2, channel // 8, pixel, channel % 8] == x[1, 2, pixel * 128 + channel]
 

@@ -8,7 +8,7 @@ from orthosparse.lab.models import ACTIVATIONS
 from orthosparse.lab.models.stages import Grid, Stage
 from orthosparse.lab.training.stacked import cuda_launches
 from orthosparse.lab.training.stacked.cuda_launches import Convolutions, fits
-from orthosparse.lab.training.stacked.maps import Below, Maps, Normed
+from orthosparse.lab.training.stacked.maps import DeferredNorm, Maps, PreviousLayer
 from orthosparse.lab.training.stacked.operations import convolved, input_grad, weight_grad
 
 TORCH = Maps(torch.float32)
@@ -26,13 +26,13 @@ class Case:
         self.grid, self.activation = Grid(side, side, 3, 1, circular=False), activation
         self._generator, self._device = generator, device
         rows = (networks, images * side * side, channels)
-        self.below, self.v, self.z, self.add = (self.drawn(*rows).bfloat16() for _ in range(4))
+        self.previous_z, self.grad, self.z, self.shortcut_grad = (self.drawn(*rows).bfloat16() for _ in range(4))
         weights = self.drawn(networks, channels, 9 * channels)
         self.weights = (weights * (2 / (9 * channels)) ** 0.5).bfloat16()
         self.scale_shift = 1 + 0.3 * self.drawn(3, networks, channels)
         self.coefficients = 1 + 0.3 * self.drawn(4, networks, channels)
-        self.x = TORCH.normalise(self.below.float(), self.scale_shift, activation).bfloat16()
-        self.normed = Normed(self.below, self.scale_shift)
+        self.x = TORCH.normalise(self.previous_z.float(), self.scale_shift, activation).bfloat16()
+        self.normed = DeferredNorm(self.previous_z, self.scale_shift)
 
     def drawn(self, *shape):
         return torch.randn(*shape, generator=self._generator).to(self._device)
@@ -41,13 +41,13 @@ class Case:
         pairs = zip(self.x.float(), self.weights.float(), strict=True)
         return torch.stack([convolved(x, weight, self.grid) for x, weight in pairs])
 
-    def gradients(self, add):
+    def gradients(self, shortcut_grad):
         """Return the gradient before the activation, and those of the weights."""
-        inner = TORCH.norm_backward(self.v.float(), self.z.float(), self.coefficients).bfloat16().float()
+        inner = TORCH.norm_backward(self.grad.float(), self.z.float(), self.coefficients).bfloat16().float()
         triples = list(zip(inner, self.weights.float(), self.x.float(), strict=True))
         found = torch.stack([input_grad(grad, weight, self.grid) for grad, weight, _ in triples])
-        found += 0 if add is None else add.float()
-        v, _ = TORCH.activation_backward(found, Below(self.x.float(), self.below.float(), self.activation))
+        found += 0 if shortcut_grad is None else shortcut_grad.float()
+        v, _ = TORCH.activation_backward(found, PreviousLayer(self.x.float(), self.previous_z.float(), self.activation))
         return v, torch.stack([weight_grad(grad, x, weight, self.grid) for grad, weight, x in triples])
 
 
@@ -58,24 +58,26 @@ def error(mine, theirs):
 
 def check_forward(kernels, case):
     for x in (case.x, case.normed):
-        found, sums = kernels.convolve(x, case.weights, counted=True)
+        found, sums = kernels.convolve(x, case.weights, with_sums=True)
         assert error(found, case.convolution()) < ROUNDING
         assert error(sums.sum(1), TORCH.sums(found, found)) < 1e-6
-    again, none = kernels.convolve(x, case.weights, counted=False)
+    again, none = kernels.convolve(x, case.weights, with_sums=False)
     assert torch.equal(again, found)
     assert none is None
 
 
 def check_backward(kernels, case):
-    for x, add in ((case.x, case.add), (case.normed, None)):
-        products = torch.full(kernels.products_shape(case.v), torch.nan, device=case.v.device)
-        given = (case.v, case.z, case.coefficients, x, case.weights)
-        found, sums = kernels.convolve_backward(*given, products=products, add=add, below=case.below)
-        v, weights = case.gradients(add)
+    for x, shortcut_grad in ((case.x, case.shortcut_grad), (case.normed, None)):
+        weight_grads = torch.full(kernels.weight_grads_shape(case.grad), torch.nan, device=case.grad.device)
+        given = (case.grad, case.z, case.coefficients, x, case.weights)
+        found, sums = kernels.convolve_backward(
+            *given, weight_grads=weight_grads, shortcut_grad=shortcut_grad, previous_z=case.previous_z
+        )
+        v, weights = case.gradients(shortcut_grad)
         assert error(found, v) < ROUNDING
-        assert error(sums.sum(1), TORCH.sums(found, case.below)) < 1e-6
+        assert error(sums.sum(1), TORCH.sums(found, case.previous_z)) < 1e-6
         # A gradient may round the other way where sums are taken in another order.
-        assert error(products.sum(1), weights) < 1e-4
+        assert error(weight_grads.sum(1), weights) < 1e-4
 
 
 @needs_compiler
@@ -99,14 +101,14 @@ def test_they_know_all_activations(activation, generator):
 @needs_compiler
 def test_the_bits_of_a_network_do_not_depend_on_the_others_nor_on_the_processors(generator):
     case = Case(16, 2, "relu", generator, networks=3)
-    given = (case.v, case.z, case.coefficients, case.x, case.weights)
+    given = (case.grad, case.z, case.coefficients, case.x, case.weights)
     alone = [tensor[1:2] if len(tensor) == 3 else tensor[:, 1:2].contiguous() for tensor in given]
     found = []
-    for processors, (*passed, below) in ((4, (*given, case.below)), (1, (*alone, case.below[1:2]))):
+    for processors, (*passed, previous_z) in ((4, (*given, case.previous_z)), (1, (*alone, case.previous_z[1:2]))):
         kernels = Convolutions(emulated("relu"), 16, ROOM, processors)
-        products = torch.empty(kernels.products_shape(passed[0]))
-        z, sums = kernels.convolve(passed[3], passed[4], counted=True)
-        found.append([z, sums, *kernels.convolve_backward(*passed, products=products, below=below)])
+        weight_grads = torch.empty(kernels.weight_grads_shape(passed[0]))
+        z, sums = kernels.convolve(passed[3], passed[4], with_sums=True)
+        found.append([z, sums, *kernels.convolve_backward(*passed, weight_grads=weight_grads, previous_z=previous_z)])
     for whole, one in zip(*found, strict=True):
         assert torch.equal(whole[1:2], one)
 
@@ -115,17 +117,17 @@ def test_the_bits_of_a_network_do_not_depend_on_the_others_nor_on_the_processors
 def test_what_is_not_finite_stays_so(generator):
     case = Case(16, 1, "relu", generator, networks=1)
     kernels = Convolutions(emulated("relu"), 16, ROOM, 1)
-    case.below[0, PIXEL, 3] = torch.nan
-    found, sums = kernels.convolve(case.normed, case.weights, counted=True)
+    case.previous_z[0, PIXEL, 3] = torch.nan
+    found, sums = kernels.convolve(case.normed, case.weights, with_sums=True)
     assert found[0, PIXEL].isnan().all()  # every output channel sees the pixel
     assert sums.isnan().all()
-    case.v[0, PIXEL, 3] = torch.nan
-    products = torch.empty(kernels.products_shape(case.v))
-    given = (case.v, case.z, case.coefficients, case.x, case.weights)
-    back, sums = kernels.convolve_backward(*given, products=products, below=case.z)
+    case.grad[0, PIXEL, 3] = torch.nan
+    weight_grads = torch.empty(kernels.weight_grads_shape(case.grad))
+    given = (case.grad, case.z, case.coefficients, case.x, case.weights)
+    back, sums = kernels.convolve_backward(*given, weight_grads=weight_grads, previous_z=case.z)
     assert back[0, PIXEL].isnan().any()
     assert sums.isnan().any()
-    assert products[..., 3, :].isnan().all()
+    assert weight_grads[..., 3, :].isnan().all()
 
 
 @pytest.mark.parametrize(

@@ -25,22 +25,21 @@ def test_by_the_interpreter_the_kernels_compute_what_torch_computes():
     check_interpreted("interpreted.py", 17)
 
 
-MAPS = {"HEIGHT": 8, "WIDE": 8, "SIDE": 3, "WIDTH": 128, "PRECISION": "tf32"}
-ONE = {"HEIGHT": 1, "WIDE": 1, "SIDE": 1, "WIDTH": 128, "PRECISION": "tf32"}
-NUMBERS = {"decay": "fp32", "inertia": "fp32"}
+MAPS = {"HEIGHT": 8, "WIDTH": 8, "KERNEL": 3, "CHANNELS": 128, "PRECISION": "tf32"}
+ONE = {"HEIGHT": 1, "WIDTH": 1, "KERNEL": 1, "CHANNELS": 128, "PRECISION": "tf32"}
+NUMBERS = {"weight_decay": "fp32", "momentum_factor": "fp32"}
 POINTERS = {
-    **dict.fromkeys(["rate_ptr", "value_ptr", "gradient_ptr", "momentum_ptr", "rounded_ptr"], "fp32"),
-    **dict.fromkeys(["g_ptr", "norm_ptr"], "fp32"),
-    **dict.fromkeys(["off_ptr", "active_ptr", "dead_ptr"], "u8"),
+    **dict.fromkeys(["lr_ptr", "value_ptr", "gradient_ptr", "momentum_ptr", "rounded_ptr"], "fp32"),
+    **dict.fromkeys(["weight_grad_ptr", "bias_grad_ptr", "square_ptr"], "fp32"),
+    **dict.fromkeys(["off_ptr", "active_ptr", "stopped_ptr"], "u8"),
 }
 
 
 def launch(name, dtype, warps, **constants):
     """Return a launch whose pointers are to numbers of `dtype`, but for some that never are."""
     kernel = getattr(importlib.import_module("orthosparse.lab.training.stacked.chain_kernels"), name)
-    pointers = POINTERS | ({"b_ptr": "fp32"} if name == "weight_grad" else {})
     kinds = {
-        argument: f"*{pointers.get(argument, dtype)}" if argument.endswith("_ptr") else NUMBERS.get(argument, "i32")
+        argument: f"*{POINTERS.get(argument, dtype)}" if argument.endswith("_ptr") else NUMBERS.get(argument, "i32")
         for argument in kernel.arg_names
     }
     options = {"num_warps": warps, **launches.FUSION}
@@ -51,19 +50,19 @@ def launch(name, dtype, warps, **constants):
 def everything():
     """Yield all that is launched on the paper's networks, in the sizes that are chosen there."""
     for rows, warps, stages in (launches._LINEAR, launches._LINEAR_BACKWARD, launches._LINEAR_FEW):
-        sizes = {"ROWS": rows, "STAGES": stages, "WIDTH": 128, "PRECISION": "tf32"}
+        sizes = {"BLOCK_ROWS": rows, "STAGES": stages, "WIDTH": 128, "PRECISION": "tf32"}
         for keep in (False, True):
             yield "chain_forward", "fp32", warps, {"KEEP": keep, **sizes}
-        yield "chain_backward", "fp32", warps, sizes if rows <= 32 else {**sizes, "ROWS": 32, "STAGES": 2}
+        yield "chain_backward", "fp32", warps, sizes if rows <= 32 else {**sizes, "BLOCK_ROWS": 32, "STAGES": 2}
     for width, dtype in ((2, "bf16"), (4, "fp32")):
-        for rows, columns, inner, warps, stages in (launches._MAPS[width], launches._MAPS_FEW[width]):
-            sizes = {"ROWS": rows, "COLUMNS": columns, "INNER": inner, "STAGES": stages, **MAPS}
-            for back in (False, True):
-                yield "convolve", dtype, warps, {"BACKWARD": back, "ACTIVATED": True, **sizes}
+        for rows, outputs, inputs, warps, stages in (launches._CONVOLVE[width], launches._CONVOLVE_FEW[width]):
+            sizes = {"BLOCK_ROWS": rows, "BLOCK_OUT": outputs, "BLOCK_IN": inputs, "STAGES": stages, **MAPS}
+            for backward in (False, True):
+                yield "convolve", dtype, warps, {"BACKWARD": backward, "ACTIVATED": True, **sizes}
         rows, warps, stages = launches._WEIGHT_GRAD[width]
-        yield "weight_grad", dtype, warps, {"TRANSPOSED": False, "ROWS": rows, "STAGES": stages, **MAPS}
+        yield "weight_grad", dtype, warps, {"TRANSPOSED": False, "BLOCK_ROWS": rows, "STAGES": stages, **MAPS}
     rows, warps, stages = launches._WEIGHT_GRAD_TRANSPOSED
-    yield "weight_grad", "fp32", warps, {"TRANSPOSED": True, "ROWS": rows, "STAGES": stages, **ONE}
+    yield "weight_grad", "fp32", warps, {"TRANSPOSED": True, "BLOCK_ROWS": rows, "STAGES": stages, **ONE}
     block, warps = launches._SGD
     for masked in (False, True):
         yield (
@@ -98,9 +97,9 @@ def test_on_a_gpu_a_signal_keeps_its_size_in_tf32(grid, generator):
     layers, width = 400, 128
     stage = Stage(tuple(f"layer{index}" for index in range(layers)), width, width, grid, activation="tanh")
     slab = Slab(stage, 2, torch.float32, torch.device("cuda"))
-    turns = torch.linalg.qr(torch.randn(layers, 2, width, width, generator=generator)).Q
+    rotations = torch.linalg.qr(torch.randn(layers, 2, width, width, generator=generator)).Q
     centre = slice(4 * width, 5 * width) if grid is not None else slice(None)
-    slab.weight.value[..., centre] = turns.cuda()
+    slab.weight.value[..., centre] = rotations.cuda()
     x = 1e-3 * torch.randn(2, 100, stage.features[0], generator=generator).cuda()  # so small that tanh is the identity
     with arithmetic("tf32"):
         y = fused.run_of(slab, torch.float32, True).infer(x)

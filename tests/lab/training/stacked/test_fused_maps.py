@@ -18,7 +18,7 @@ from orthosparse.lab.training.stacked.fused_maps import FusedMaps, fits
 from orthosparse.lab.training.stacked.maps import Maps
 from orthosparse.lab.training.stacked.residual import layout_of
 
-PICTURES = (3, 32, 32)
+IMAGES = (3, 32, 32)
 META = torch.device("meta")
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -29,21 +29,21 @@ def test_by_the_interpreter_the_kernels_compute_what_torch_computes():
 
 
 def launched(dtype, precision, generator, monkeypatch):
-    """Return all that is launched for networks of 32 layers, in training and in tests, on batches of 128 pictures."""
+    """Return all that is launched for networks of 32 layers, in training and in tests, on batches of 128 images."""
     notes, folder = Notes(), "orthosparse.lab.training.stacked"
-    for name, kernels in (("_maps", "map_kernels"), ("_norms", "norm_kernels")):
+    for name, kernels in (("_map_kernels", "map_kernels"), ("_norm_kernels", "norm_kernels")):
         stand_in = notes.instead_of(importlib.import_module(f"{folder}.{kernels}"))
         monkeypatch.setattr(map_launches, name, lambda stand_in=stand_in: stand_in)
     monkeypatch.setattr(fused_maps, "chosen", lambda fused, device: True)
-    networks = 4 * networks_of(PICTURES, generator, depth=32, members=1)
+    networks = 4 * networks_of(IMAGES, generator, depth=32, members=1)
     with arithmetic(precision):
-        network, slabs = stacked(networks, PICTURES, compute=dtype, device=META)
-        passed(network, slabs, *given_to(PICTURES, 128, generator, members=4, device=META))
+        network, slabs = stacked(networks, IMAGES, compute=dtype, device=META)
+        passed(network, slabs, *given_to(IMAGES, 128, generator, members=4, device=META))
     return notes.launches
 
 
 # What comes before and after the loop of a kernel: it needs no room beside the loop's.
-AROUND = ("BACKWARD", "ADD", "SUMS", "OTHER", "BY", "STORE")
+AROUND = ("BACKWARD", "SHORTCUT", "SUMS", "NORMALISE_SHORTCUT", "STORE")
 
 
 def one_of_each_loop(launches):
@@ -58,7 +58,8 @@ def one_of_each_loop(launches):
 def held(launch):
     """Return how many numbers the pipeline of a product holds, at most."""
     sizes = launch.constants
-    return sizes["STAGES"] * sizes["INNER"] * (sizes["ROWS"] + sizes["DOWN"] * sizes["ACROSS"] * sizes["OUTPUTS"])
+    patch = sizes["PATCH_HEIGHT"] * sizes["PATCH_WIDTH"] * sizes["OUTPUTS"]
+    return sizes["STAGES"] * sizes["BLOCK_WINDOW"] * (sizes["BLOCK_PATCHES"] + patch)
 
 
 @needs_triton
@@ -98,13 +99,13 @@ def test_in_float32_what_needs_most_room_fits_too(generator, monkeypatch, tmp_pa
 @pytest.mark.parametrize("batch", [24, 5])
 def test_on_a_gpu_the_compiled_kernels_compute_what_torch_computes(precision, dtype, tolerance, batch, generator):
     # Gradients of relu jump where rounding moves a sample over its corner.
-    networks = networks_of(PICTURES, generator, depth=14, members=3, activation="tanh")
+    networks = networks_of(IMAGES, generator, depth=14, members=3, activation="tanh")
     device = torch.device("cuda")
-    images, weights = given_to(PICTURES, batch, generator, members=3, device=device)
+    images, weights = given_to(IMAGES, batch, generator, members=3, device=device)
     found = {}
     with arithmetic(precision):
         for fused in (True, False):
-            network, slabs = stacked(networks, PICTURES, fused, compute=dtype, device=device, masked=True)
+            network, slabs = stacked(networks, IMAGES, fused, compute=dtype, device=device, masked=True)
             assert type(network.maps) is (FusedMaps if fused else Maps)
             found[fused] = passed(network, slabs, images, weights)
     check_same(found[True], found[False], tolerance)
@@ -112,10 +113,10 @@ def test_on_a_gpu_the_compiled_kernels_compute_what_torch_computes(precision, dt
 
 @pytest.mark.gpu
 def test_on_a_gpu_the_logits_of_a_member_do_not_depend_on_the_others(generator):
-    networks, device = networks_of(PICTURES, generator, members=3), torch.device("cuda")
-    images, weights = given_to(PICTURES, 24, generator, members=3, device=device)
+    networks, device = networks_of(IMAGES, generator, members=3), torch.device("cuda")
+    images, weights = given_to(IMAGES, 24, generator, members=3, device=device)
     whole, alone = (
-        passed(*stacked(chosen, PICTURES, True, compute=torch.bfloat16, device=device), *given)
+        passed(*stacked(chosen, IMAGES, True, compute=torch.bfloat16, device=device), *given)
         for chosen, given in ((networks, (images, weights)), (networks[1:], (images[1:], weights[1:])))
     )
     assert torch.equal(whole["logits"][1:], alone["logits"])
@@ -128,16 +129,16 @@ def test_kernels_in_cuda_are_taken_where_a_block_has_room(room, channels, genera
     # An H200, an A100, and a GPU for games; the emulator takes the number of a device for its room.
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=100))
     monkeypatch.setattr(cuda_launches, "library", lambda device, activation: emulated(activation))
-    stages = [stage for stage, _ in layout_of(networks_of(PICTURES, generator)[0], PICTURES).stages]
-    found = fused_maps._by_cuda(stages, "relu", SimpleNamespace(index=room))
+    stages = [stage for stage, _ in layout_of(networks_of(IMAGES, generator)[0], IMAGES).stages]
+    found = fused_maps._cuda_kernels(stages, "relu", SimpleNamespace(index=room))
     assert found.keys() == channels
     monkeypatch.setattr(cuda_launches, "library", lambda device, activation: None)
-    assert fused_maps._by_cuda(stages, "relu", SimpleNamespace(index=room)) == {}
+    assert fused_maps._cuda_kernels(stages, "relu", SimpleNamespace(index=room)) == {}
 
 
 def test_networks_that_do_not_fit_are_left_to_torch(generator, monkeypatch):
-    networks = networks_of(PICTURES, generator)
-    stages = [stage for stage, _ in layout_of(networks[0], PICTURES).stages]
+    networks = networks_of(IMAGES, generator)
+    stages = [stage for stage, _ in layout_of(networks[0], IMAGES).stages]
     assert fits(stages, torch.float32)
     assert fits(stages, torch.bfloat16)
     assert not fits(stages, torch.float64)
@@ -145,6 +146,6 @@ def test_networks_that_do_not_fit_are_left_to_torch(generator, monkeypatch):
     others = layout_of(networks_of(many, generator)[0], many).stages
     assert not fits([stage for stage, _ in others], torch.float32)
     monkeypatch.setattr(fused_maps, "chosen", lambda fused, device: True)
-    assert type(stacked(networks, PICTURES)[0].maps) is FusedMaps
-    assert type(stacked(networks, PICTURES, compute=torch.float64)[0].maps) is Maps
+    assert type(stacked(networks, IMAGES)[0].maps) is FusedMaps
+    assert type(stacked(networks, IMAGES, compute=torch.float64)[0].maps) is Maps
     assert type(stacked(networks_of(many, generator), many)[0].maps) is Maps

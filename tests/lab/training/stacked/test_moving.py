@@ -40,7 +40,7 @@ def check_moved(kept, start):
 
 def test_members_move_their_masks_as_they_would_alone(deep, kept, tmp_path):
     check_equal(mixed(deep), kept, tmp_path, weights=1e-10, losses=1e-10)
-    assert len(kept.stack._alone) == 3
+    assert len(kept.stack._singles) == 3
 
 
 def test_masks_have_moved_and_weights_off_them_are_zero(deep, kept):
@@ -114,7 +114,7 @@ def test_a_loaded_state_brings_the_groups_of_entries_that_its_masks_let_through(
 
 def test_without_masks_that_move_nothing_is_prepared(deep, kept):
     train_many([(deep(**SPARSE), 1)], device="cpu")
-    assert kept.stack._alone == {}
+    assert kept.stack._singles == {}
     assert kept.stack.before_step(5, whole=True) is None
 
 

@@ -1,4 +1,4 @@
-"""Stacked residual networks, there and back, against autograd on each network alone."""
+"""Stacked residual networks, forward and backward, against autograd on each network alone."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ SHAPES = [(3, 8, 8), (3, 9, 7), (1, 5, 6)]
 
 
 def doubled(shape, generator, **options):
-    """Return networks in float64, their pictures, and the gradients of their logits."""
+    """Return networks in float64, their images, and the gradients of their logits."""
     networks = [network.double() for network in networks_of(shape, generator, **options)]
     images, weights = given_to(shape, BATCH, generator)
     return networks, images.double(), weights.double()
@@ -111,7 +111,7 @@ def test_products_in_bfloat16_fill_float32_gradients(generator):
     assert found["logits"].dtype == torch.bfloat16
     assert all(leaf.gradient.dtype == torch.float32 for slab in slabs for leaf in slab.leaves)
     assert all(tensor.dtype in (torch.float32, torch.int64) for slab in slabs for tensor in slab.buffers.values())
-    # Eight bits of mantissa through eight layers there and back: 0.04 at most, as for torch's own autocast.
+    # Eight bits of mantissa through eight layers, forward and backward: 0.04 at most, as for torch's own autocast.
     check_close(found, exact, tolerance=0.06)
 
 

@@ -10,7 +10,7 @@ from orthosparse.lab.training.stacked.assembly import residual_of
 from orthosparse.lab.training.stacked.slab import NormSlab
 
 LAYERS, MEMBERS, CHANNELS = 2, 3, 4
-PICTURES = (3, 8, 8)
+IMAGES = (3, 8, 8)
 
 
 def normed(momentum=0.1):
@@ -83,7 +83,7 @@ def test_statistics_stay_where_a_captured_graph_has_seen_them(generator):
 
 def state_of(network, place, generator):
     """Return the state dict of a network that has been trained a while, with masks on some of its layers."""
-    images = torch.randn(4, *PICTURES, generator=generator)
+    images = torch.randn(4, *IMAGES, generator=generator)
     for _ in range(place + 1):
         network(images)
     state = network.state_dict()
@@ -93,8 +93,8 @@ def state_of(network, place, generator):
 
 
 def test_what_a_slab_was_filled_with_it_gives_back(generator):
-    networks = networks_of(PICTURES, generator)
-    _, slabs = residual_of(networks[0], PICTURES, len(networks), (torch.float32, torch.float32), CPU)
+    networks = networks_of(IMAGES, generator)
+    _, slabs = residual_of(networks[0], IMAGES, len(networks), (torch.float32, torch.float32), CPU)
     states = [state_of(network, place, generator) for place, network in enumerate(networks)]
     for member, state in enumerate(states):
         for slab in slabs:

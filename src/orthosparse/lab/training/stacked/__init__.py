@@ -1,1 +1,1 @@
-"""Networks of one shape in one stack: stacked weights, one step for all, each as it would train alone."""
+"""Networks of one shape in one stack: one step trains all of them, each as it would train by itself."""

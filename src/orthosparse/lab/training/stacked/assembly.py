@@ -1,4 +1,4 @@
-"""Puts a stack together: the shape of its networks, slabs filled with their starts, and their data."""
+"""Assembles a stack: the shape of its networks, slabs filled with their starts, and their data."""
 
 import logging
 import os
@@ -50,12 +50,12 @@ def assemble_stack(
     progress: Report | None = None,
     resumed: bool = False,
 ) -> State:
-    """Return runs that train in one stack, before their first step.
+    """Return the stack of some runs before their first step.
 
     Args:
-        folder: where starts are kept, so that each is made once; None keeps nothing.
+        folder: where starts are saved, so that each is made once; None saves nothing.
         workers, fused: see `train_many`.
-        resumed: take the masks of the starts alone, as the weights come from a checkpoint.
+        resumed: use only the masks of the starts, as the weights come from a checkpoint.
 
     Raises:
         ValueError: there are several processes.
@@ -79,19 +79,19 @@ def prepare_stack(
     workers: int | None = None,
     progress: Report | None = None,
 ) -> list[str | None]:
-    """Make the starts of runs that are to train in one stack, and keep them in its folder; return their problems.
+    """Make the starts of runs that will train in one stack, and save them in its folder; return their problems.
 
     Args:
-        workers: processes that make starts; None is one for each processor.
+        workers: processes that make starts; None means one for each processor.
 
     Raises:
         ValueError: networks that cannot be stacked; a folder that another process uses.
     """
     check_stackable([run for run, _ in pairs])
-    run, where = pairs[0][0], device_of(device)
+    run, torch_device = pairs[0][0], device_of(device)
     with locked(folder):
-        data = load(run.data, root, device=where, validation=run.validation)
-        starts = _made_starts(pairs, data, where, folder, root, workers, progress or _silent)
+        data = load(run.data, root, device=torch_device, validation=run.validation)
+        starts = _made_starts(pairs, data, torch_device, folder, root, workers, progress or _silent)
         return [start.problem for start in starts]
 
 
@@ -104,31 +104,31 @@ def stack_of(
     fused: bool | None = None,
     resumed: bool = False,
 ) -> State:
-    """Return runs from these starts in one stack; one that has no start has stopped from the beginning."""
+    """Return the stack of runs with these starts; a run whose start could not be made has stopped."""
     run, device = pairs[0][0], fabric.device
     precision = run.recipe.precision
     dtype = torch.float64 if precision == "fp64" else torch.float32
     compute = torch.bfloat16 if precision == "bf16" else dtype
     network, slabs, in_rows = network_of(run, data, len(pairs), (dtype, compute), device, fused)
-    light = []
-    for place, start in enumerate(starts):
+    without_states = []  # as the slabs have all weights
+    for index, start in enumerate(starts):
         if start.problem is None:
             for slab in slabs:
-                slab.fill_masks(place, start.state) if resumed else slab.fill(place, start.state)
-        light.append(replace(start, state={}))
-    stack = Stack(pairs, network, slabs, light, in_rows, compute=compute, fused=fused)
+                slab.fill_masks(index, start.state) if resumed else slab.fill(index, start.state)
+        without_states.append(replace(start, state={}))
+    stack = Stack(pairs, network, slabs, without_states, in_rows, compute=compute, fused=fused)
     stack.move_masks_with(fabric, data)
     state = State(
         fabric=fabric,
         recipe=run.recipe,
         networks=stack,
-        loader=StackedLoader([shuffled(own, data, generators(seed), device) for own, seed in pairs]),
+        loader=StackedLoader([shuffled(each, data, generators(seed), device) for each, seed in pairs]),
         test=evaluated(data.test, fabric),
         validation=None if data.validation is None else evaluated(data.validation, fabric),
         classes=data.classes,
         seed=generators(pairs[0][1]).dropout.initial_seed(),
     )
-    state.records.alive.copy_(torch.tensor([start.problem is None for start in light]))
+    state.records.alive.copy_(torch.tensor([start.problem is None for start in without_states]))
     return state
 
 
@@ -140,13 +140,17 @@ def network_of(
     device: torch.device,
     fused: bool | None = None,
 ) -> tuple[Network, Sequence[Slab], Any]:
-    """Return stacked networks of zeros, their slabs, and what makes rows of images; `dtypes` are kept and computed."""
+    """Return stacked networks of zeros, their slabs, and a function that turns images into rows.
+
+    Args:
+        dtypes: of the slabs, and of the operands of products.
+    """
     single = build(
         run.model,
         classes=data.classes,
         in_shape=data.in_shape,
         activation=run.activation,
-        generator=torch.Generator().manual_seed(0),  # only its shape is read
+        generator=torch.Generator().manual_seed(0),  # only the shapes are used
         **run.model_options,
     )
     if not isinstance(single, nn.Sequential):
@@ -168,10 +172,10 @@ def residual_of(
     from orthosparse.lab.training.stacked.fused_maps import maps_of
     from orthosparse.lab.training.stacked.residual import Residual, layout_of
 
-    keep, compute = dtypes
+    dtype, compute = dtypes
     layout = layout_of(single, in_shape)
-    normed = [NormSlab(stage, norms, networks, keep, device) for stage, norms in layout.stages]
-    head = Slab(layout.head, networks, keep, device)
+    normed = [NormSlab(stage, norms, networks, dtype, device) for stage, norms in layout.stages]
+    head = Slab(layout.head, networks, dtype, device)
     maps = maps_of([stage for stage, _ in layout.stages], layout.activation, compute, device, fused)
     return Residual(layout, normed, run_of(head, compute, False), maps), [*normed, head]
 
@@ -184,7 +188,7 @@ def chain_of(
     fused: bool | None = None,
 ) -> tuple[Chain, list[Slab]]:
     """Return stacked sequential networks of zeros, and their slabs."""
-    keep, compute = dtypes
+    dtype, compute = dtypes
     maps = _norms_of(stages, compute, device, fused)
     links: list[Link] = []
     slabs: list[Slab] = []
@@ -192,18 +196,18 @@ def chain_of(
         if isinstance(stage, Pool):
             links.append(Pooling(stage))
         elif stage.norms is None:
-            slabs.append(Slab(stage, networks, keep, device))
+            slabs.append(Slab(stage, networks, dtype, device))
             links.append(run_of(slabs[-1], compute, fused))
         else:
-            slab = NormSlab(stage, stage.norms, networks, keep, device, bias=True)
+            slab = NormSlab(stage, stage.norms, networks, dtype, device, bias=True)
             slabs.append(slab)
-            assert maps is not None, "there are normalisations"
+            assert maps is not None, "a stage has normalisations"
             links.append(NormedLayer(slab, compute, maps))
     return Chain(links), slabs
 
 
 def _norms_of(stages: Sequence[Any], compute: torch.dtype, device: torch.device, fused: bool | None) -> "Maps | None":
-    """Return the operations of the normalisations that there are; None without any."""
+    """Return the operations of the normalisations; None if there are none."""
     normed = [stage.outputs for stage in stages if not isinstance(stage, Pool) and stage.norms is not None]
     if not normed:
         return None
@@ -226,16 +230,16 @@ def _made_starts(
     workers: int | None,
     report: Report,
 ) -> Iterator[Start]:
-    """Yield the start of every run, one at a time: together they need as much memory as the stack."""
-    folders = [None if folder is None else folder / "starts" / f"{place:03d}" for place in range(len(pairs))]
+    """Yield the start of every run, one at a time: all of them need as much memory as the stack."""
+    folders = [None if folder is None else folder / "starts" / f"{index:03d}" for index in range(len(pairs))]
     workers = os.cpu_count() or 1 if workers is None else workers
-    kept = [each for each in folders if each is not None]
-    if kept and workers > 1:
+    saved_in = [each for each in folders if each is not None]
+    if saved_in and workers > 1:
         report(0.0, f"starts in {workers} processes")
-        make_starts(pairs, kept, root, device, workers)
-    for number, ((run, seed), own) in enumerate(zip(pairs, folders, strict=True), start=1):
+        make_starts(pairs, saved_in, root, device, workers)
+    for number, ((run, seed), start_folder) in enumerate(zip(pairs, folders, strict=True), start=1):
         report(0.0, f"start {number} of {len(pairs)}")
-        start = start_of(run, seed, data, device, own)
+        start = start_of(run, seed, data, device, start_folder)
         if start.problem is not None:
             label = " ".join(filter(None, (run.model, run.distribution, run.scheme)))
             _log.warning("%s, seed %d, has no start and will not be trained: %s", label, seed, start.problem)
@@ -243,4 +247,4 @@ def _made_starts(
 
 
 def _silent(fraction: float, words: str) -> None:
-    """Tell nobody."""
+    """Report nothing."""

@@ -1,4 +1,4 @@
-"""Stacked sequential networks: runs of equal layers, normalised layers and pools, forward and backward written out."""
+"""Stacked sequential networks: runs of equal layers, normalised layers and pools, with explicit backward passes."""
 
 from typing import Any, Protocol
 
@@ -7,34 +7,34 @@ from torch import Tensor
 from torch.nn import functional
 
 from orthosparse.lab.models.stages import Pool
-from orthosparse.lab.training.stacked.maps import Below, Maps
+from orthosparse.lab.training.stacked.maps import Maps, PreviousLayer
 from orthosparse.lab.training.stacked.operations import activate_, activation_backward, product_of
 from orthosparse.lab.training.stacked.slab import NormSlab, Slab
 
-Cast = tuple[Tensor, Tensor]
+Cast = tuple[Tensor, Tensor]  # weights and biases in the dtype of products
 
 
 class Link(Protocol):
-    """A part of a sequential network: samples ``[networks, batch, features]`` go through it."""
+    """A part of a sequential network, for samples ``[networks, batch, features]``."""
 
     def infer(self, x: Tensor) -> Tensor:
-        """Return the outputs as they are tested, and keep nothing."""
+        """Return the outputs in evaluation mode, and save nothing."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
-        """Return the outputs as they are trained, and what `backward` needs."""
+        """Return the outputs in training mode, and what `backward` needs."""
 
-    def backward(self, grad: Tensor, kept: Any, *, first: bool) -> Tensor | None:
+    def backward(self, grad: Tensor, saved: Any, *, first: bool) -> Tensor | None:
         """Fill gradients and their norms, zero off the masks; return that of the input unless this link is `first`."""
 
 
 class LayerRun:
     """A run of equal layers in torch's own operations.
 
-    Only outputs are kept for `backward`. What is done to several layers at once (`infer_layers`, `forward_layers`,
-    `backward_layers`) and what they keep may be otherwise in other runs.
+    Only outputs are saved for `backward`. Subclasses compute several layers at once (`infer_layers`, `forward_layers`,
+    `backward_layers`), and may save them in another layout.
     """
 
-    chunk = 50  # layers whose gradients are in memory together
+    chunk = 50  # layers whose gradients are in memory at once
 
     def __init__(self, slab: Slab, dtype: torch.dtype) -> None:
         self.slab, self.stage, self.dtype = slab, slab.stage, dtype
@@ -43,7 +43,7 @@ class LayerRun:
         self.chunks = [(start, min(start + self.chunk, layers)) for start in range(0, layers, self.chunk)]
 
     def infer(self, x: Tensor) -> Tensor:
-        """Return the outputs of the last layer, and keep nothing."""
+        """Return the outputs of the last layer, and save nothing."""
         return self.infer_layers(x, self.cast())
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
@@ -52,18 +52,19 @@ class LayerRun:
         inputs, outputs = self.forward_layers(x, cast)
         return self.last_of(outputs), (cast, inputs, outputs)
 
-    def backward(self, grad: Tensor, kept: Any, *, first: bool) -> Tensor | None:
+    def backward(self, grad: Tensor, saved: Any, *, first: bool) -> Tensor | None:
         """Fill the gradients of the slab and their norms; return that of the input unless this run is `first`."""
-        cast, inputs, outputs = kept
-        for place in reversed(range(len(self.chunks))):
-            start, stop = self.chunks[place]
-            last = first and place == 0
-            grad = self.backward_layers(grad, inputs[start:stop], outputs[start:stop], cast[0], start, last=last)
+        cast, inputs, outputs = saved
+        for start, stop in reversed(self.chunks):
+            input_grad = start > 0 or not first
+            grad = self.backward_layers(
+                grad, inputs[start:stop], outputs[start:stop], cast[0], start, input_grad=input_grad
+            )
         self.mask_gradients()
         return None if first else grad
 
     def last_of(self, outputs: Tensor) -> Tensor:
-        """Return the outputs of the last layer, of what `forward_layers` gave."""
+        """Return the outputs of the last layer from those of `forward_layers`, in the layout of other links."""
         return outputs[-1]
 
     def infer_layers(self, x: Tensor, cast: Cast) -> Tensor:
@@ -77,37 +78,37 @@ class LayerRun:
         layers = len(self.stage.names)
         if layers == 1:
             return x.unsqueeze(0), self._layer(x, cast[0][0], cast[1][0], self.new_output(x)).unsqueeze(0)
-        both = x.new_empty(layers + 1, *x.shape)
-        both[0].copy_(x)
+        samples = x.new_empty(layers + 1, *x.shape)
+        samples[0].copy_(x)
         for layer in range(layers):
-            self._layer(both[layer], cast[0][layer], cast[1][layer], both[layer + 1])
-        return both[:-1], both[1:]
+            self._layer(samples[layer], cast[0][layer], cast[1][layer], samples[layer + 1])
+        return samples[:-1], samples[1:]
 
     def backward_layers(
-        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, last: bool
+        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, input_grad: bool
     ) -> Tensor:
-        """Go back through some layers, fill their gradients, and return that of their input (unless `last`)."""
-        before = torch.empty_like(outputs)  # the gradients before the activations
+        """Fill the gradients of some layers, and return that of their input (if `input_grad`)."""
+        z_grads = torch.empty_like(outputs)  # the gradients before the activations
         transposed = self.product.transposed(weights[start : start + len(outputs)])
-        for place in reversed(range(len(outputs))):
-            activation_backward(grad.view_as(outputs[place]), outputs[place], before[place], self.stage.activation)
-            if place or not last:
-                grad = self.product.backward(before[place], transposed[place])
-        self.product.weight_grad(before, inputs, self.slab.weight.gradient[start : start + len(outputs)])
-        self.bias_grad(before, start)
+        for layer in reversed(range(len(outputs))):
+            activation_backward(grad.view_as(outputs[layer]), outputs[layer], z_grads[layer], self.stage.activation)
+            if layer > 0 or input_grad:
+                grad = self.product.backward(z_grads[layer], transposed[layer])
+        self.product.weight_grad(z_grads, inputs, self.slab.weight.gradient[start : start + len(outputs)])
+        self.bias_grad(z_grads, start)
         return grad
 
-    def bias_grad(self, before: Tensor, start: int) -> None:
+    def bias_grad(self, z_grads: Tensor, start: int) -> None:
         """Fill the gradients of the biases of some layers."""
-        rows = before.view(*before.shape[:2], -1, self.stage.outputs)
-        self.slab.bias.gradient[start : start + len(before)] = rows.sum(2)
+        rows = z_grads.view(*z_grads.shape[:2], -1, self.stage.outputs)
+        self.slab.bias.gradient[start : start + len(z_grads)] = rows.sum(2)
 
     def mask_gradients(self) -> None:
-        """Set the gradients off the masks to zero, and compute the norm of each layer's."""
+        """Set the gradients off the masks to zero, and compute the norms of all layers."""
         self.slab.mask_gradients()
 
     def new_output(self, x: Tensor) -> Tensor:
-        """Return room for the outputs of a layer."""
+        """Return an uninitialized tensor for the outputs of a layer."""
         return x.new_empty(*x.shape[:2], self.stage.features[1])
 
     def _layer(self, x: Tensor, weight: Tensor, bias: Tensor, out: Tensor) -> Tensor:
@@ -116,7 +117,7 @@ class LayerRun:
         return out
 
     def cast(self) -> Cast:
-        """Return weights and biases in the type of the products: all layers in one cast, or none."""
+        """Return weights and biases in the dtype of products: one cast for all layers, or none."""
         return self.slab.weight.value.to(self.dtype), self.slab.bias.value.to(self.dtype)
 
 
@@ -129,7 +130,7 @@ class NormedLayer:
 
     def __init__(self, slab: NormSlab, dtype: torch.dtype, maps: Maps) -> None:
         norm_last = slab.stage.norm_last
-        # After an activation means may be far larger than deviations: sums of squares would cancel.
+        # After an activation, means may be far larger than standard deviations: sums of squares would cancel.
         self.maps = Maps(dtype) if norm_last else maps
         self.slab, self.stage, self.dtype = slab, slab.stage, dtype
         self.product = product_of(slab.stage)
@@ -153,22 +154,23 @@ class NormedLayer:
         y = self.maps.normalise(rows, scale_shift, self._after)
         return y.view(z.shape), (weight, x, z, y)
 
-    def backward(self, grad: Tensor, kept: Any, *, first: bool) -> Tensor | None:
+    def backward(self, grad: Tensor, saved: Any, *, first: bool) -> Tensor | None:
         """Fill the gradients of the slab and their norms; return that of the input unless this layer is `first`."""
-        weight, x, z, y = kept
+        weight, x, z, y = saved
         rows = self._rows(z)
-        v, sums = self.maps.activation_backward(self._rows(grad), Below(y, rows, self._after))
+        norm_grad, sums = self.maps.activation_backward(self._rows(grad), PreviousLayer(y, rows, self._after))
         coefficients = self.maps.norm_grads(self.slab, 0, sums, rows.shape[1])
-        inner = self.maps.norm_backward(v, rows, coefficients).view(z.shape)
+        z_grad = self.maps.norm_backward(norm_grad, rows, coefficients).view(z.shape)
         if self._before != "linear":
-            before = torch.empty_like(inner)
-            activation_backward(inner, z, before, self._before)
-            inner = before
-        self.product.weight_grad(inner.unsqueeze(0), x.unsqueeze(0), self.slab.weight.gradient)
+            product_grad = torch.empty_like(z_grad)
+            activation_backward(z_grad, z, product_grad, self._before)
+        else:
+            product_grad = z_grad
+        self.product.weight_grad(product_grad.unsqueeze(0), x.unsqueeze(0), self.slab.weight.gradient)
         if "bias" in self.slab.named:
-            self.slab.bias.gradient[0] = self._rows(inner).sum(1)
+            self.slab.bias.gradient[0] = self._rows(product_grad).sum(1)
         self.slab.mask_gradients()
-        return None if first else self.product.backward(inner, self.product.transposed(weight.unsqueeze(0))[0])
+        return None if first else self.product.backward(product_grad, self.product.transposed(weight.unsqueeze(0))[0])
 
     def _product(self, x: Tensor, weight: Tensor) -> Tensor:
         out = x.new_empty(*x.shape[:2], self.stage.features[1])
@@ -190,22 +192,22 @@ class Pooling:
     def infer(self, x: Tensor) -> Tensor:
         """Return the pooled maps."""
         maps, side = self._maps(x), self.pool.side
-        found = functional.max_pool2d(maps, side) if self.pool.largest else functional.avg_pool2d(maps, side)
-        return found.permute(0, 2, 3, 1).reshape(*x.shape[:2], -1)
+        pooled = functional.max_pool2d(maps, side) if self.pool.largest else functional.avg_pool2d(maps, side)
+        return pooled.permute(0, 2, 3, 1).reshape(*x.shape[:2], -1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
-        """Return the pooled maps, and what was pooled."""
+        """Return the pooled maps, and what `backward` needs."""
         with torch.enable_grad():
-            given = x.detach().requires_grad_()
-            pooled = self.infer(given)
-        return pooled.detach(), (given, pooled)
+            x = x.detach().requires_grad_()
+            pooled = self.infer(x)
+        return pooled.detach(), (x, pooled)
 
-    def backward(self, grad: Tensor, kept: Any, *, first: bool) -> Tensor:
-        """Return the gradient of what was pooled."""
+    def backward(self, grad: Tensor, saved: Any, *, first: bool) -> Tensor:
+        """Return the gradient of the maps before the pool."""
         del first  # there are no weights
-        given, pooled = kept
-        found: Tensor = torch.autograd.grad(pooled, given, grad.view_as(pooled))[0]
-        return found
+        x, pooled = saved
+        x_grad: Tensor = torch.autograd.grad(pooled, x, grad.view_as(pooled))[0]
+        return x_grad
 
     def _maps(self, x: Tensor) -> Tensor:
         """Return samples as maps in torch's shape, channels innermost in memory."""
@@ -213,28 +215,28 @@ class Pooling:
 
 
 class Chain:
-    """Networks of one shape, one part of all of them after the other."""
+    """Sequential networks of one shape."""
 
     def __init__(self, links: list[Link]) -> None:
         self.links = links
 
     def infer(self, x: Tensor) -> Tensor:
-        """Return the logits for samples ``[networks, batch, features]``, and keep nothing."""
+        """Return the logits for samples ``[networks, batch, features]``, and save nothing."""
         for link in self.links:
             x = link.infer(x)
         return x
 
     def forward(self, x: Tensor) -> tuple[Tensor, list[Any]]:
         """Return the logits, and what `backward` needs."""
-        kept = []
+        saved = []
         for link in self.links:
-            x, own = link.forward(x)
-            kept.append(own)
-        return x, kept
+            x, of_link = link.forward(x)
+            saved.append(of_link)
+        return x, saved
 
-    def backward(self, grad: Tensor, kept: list[Any]) -> None:
-        """Fill the gradients of all slabs and their norms; `kept` is emptied on the way."""
-        for place in reversed(range(len(self.links))):
-            found = self.links[place].backward(grad, kept.pop(), first=place == 0)
-            if found is not None:
-                grad = found
+    def backward(self, grad: Tensor, saved: list[Any]) -> None:
+        """Fill the gradients of all slabs and their norms; `saved` is emptied on the way."""
+        for index in reversed(range(len(self.links))):
+            input_grad = self.links[index].backward(grad, saved.pop(), first=index == 0)
+            if input_grad is not None:
+                grad = input_grad

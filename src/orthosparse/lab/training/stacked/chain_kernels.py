@@ -1,16 +1,17 @@
-"""GPU kernels, in Triton: a run of linear layers in one launch, convolutions with what follows them, and the update.
+"""GPU kernels, in Triton: a run of linear layers in one launch, circular convolutions, and the SGD step.
 
-Samples are ``[members, rows, width]``, channels innermost; weights ``[layers, members, out, taps * in]``. A convolution
-has circular padding and stride 1, and its rows are pixels: ``rows = batch * height * width``. All are contiguous. What
-linear layers keep for the backward pass is transposed, ``[members, width, rows]``: TF32 products want what they sum
-over innermost, and gradients of weights sum over rows.
+Samples are ``[networks, rows, width]``, channels innermost; weights ``[layers, networks, out, taps * in]``. All are
+contiguous. A convolution has circular padding and stride 1, and its rows are pixels: ``rows = batch * height * width``.
+What linear layers keep for the backward pass is transposed, ``[networks, width, rows]``: TF32 products read the
+dimension that they sum over innermost, and gradients of weights sum over rows.
 
 Widths and the sizes of blocks, in capitals, are powers of two, at least 16; rows may be any number. Nothing sums over
-members, and no two programs write to one place: results depend neither on who else is there nor on the order of work.
+networks, and no two programs write to the same address: results depend neither on the other networks nor on the order
+in which programs run.
 
-TF32 products drop the last 13 bits of what they are given. Without more, every factor would shrink by 3e-4 on average,
-and a signal to half through 1000 layers. So all that goes into a product is rounded to TF32 before: samples and
-gradients where they are made, weights in a copy that the update keeps.
+TF32 products drop the last 13 bits of their operands. Without rounding, every factor would shrink by 3e-4 on average,
+and a signal would lose half of its size in 1000 layers. So all operands are rounded to TF32 beforehand: samples and
+gradients where they are computed, weights in a copy that the SGD step keeps.
 """
 
 import triton
@@ -23,21 +24,21 @@ _SMALL = tl.constexpr(0.03)
 @triton.jit
 def tanh(z):
     """Return the hyperbolic tangent, exact to 1e-7."""
-    near = z * (1 - z * z * 0.3333333333)
-    far = 1 - 2 / (tl.exp(2 * tl.minimum(tl.maximum(z, -15.0), 15.0)) + 1)
-    bent = tl.where(tl.abs(z) < _SMALL, near, far)
-    return tl.where(z == z, bent, z)  # what is not a number stays so
+    series = z * (1 - z * z * 0.3333333333)
+    exponential = 1 - 2 / (tl.exp(2 * tl.minimum(tl.maximum(z, -15.0), 15.0)) + 1)
+    y = tl.where(tl.abs(z) < _SMALL, series, exponential)
+    return tl.where(z == z, y, z)  # NaN stays NaN
 
 
 @triton.jit
 def rounded(x, PRECISION: tl.constexpr):
-    """Round to what a product reads, to nearest and away from zero between two.
+    """Round an operand of a product to TF32, to nearest and away from zero between two, if PRECISION is that.
 
-    What is not a number is left alone: a GPU writes it as 0x7fffffff, and the sum would make a zero of it.
+    NaN is left as it is: a GPU writes it as 0x7fffffff, which the sum would turn into a zero.
     """
     if PRECISION == "tf32" and x.dtype == tl.float32:
-        near = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-        x = tl.where(x == x, near, x)
+        nearest = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        x = tl.where(x == x, nearest, x)
     return x
 
 
@@ -51,83 +52,86 @@ def chain_forward(
     layers,
     KEEP: tl.constexpr,
     WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Take some rows of one member through all layers; write every output, transposed (KEEP), or the last one as it is.
+    """Compute all layers for a block of rows of one network; write every output, transposed (KEEP), or only the last.
 
-    The samples stay in the multiprocessor; the weights of layer after layer are streamed past them.
+    The samples stay in registers, and the weights of one layer after the other are loaded.
     """
-    tile, member, members = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1).to(tl.int64)
-    row, column = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    place, live = member * rows * WIDTH + row[:, None] * WIDTH + column[None, :], row[:, None] < rows
-    x = rounded(tl.load(x_ptr + place, mask=live, other=0.0), PRECISION)
-    w_ptrs = w_ptr + member * WIDTH * WIDTH + column[None, :] * WIDTH + column[:, None]
-    b_ptrs = b_ptr + member * WIDTH + column
-    y_ptrs = y_ptr + member * rows * WIDTH + column[None, :] * rows + row[:, None]
+    block, network = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    networks = tl.num_programs(1).to(tl.int64)
+    row, column = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS), tl.arange(0, WIDTH)
+    offsets, mask = network * rows * WIDTH + row[:, None] * WIDTH + column[None, :], row[:, None] < rows
+    x = rounded(tl.load(x_ptr + offsets, mask=mask, other=0.0), PRECISION)
+    w_ptrs = w_ptr + network * WIDTH * WIDTH + column[None, :] * WIDTH + column[:, None]
+    b_ptrs = b_ptr + network * WIDTH + column
+    y_ptrs = y_ptr + network * rows * WIDTH + column[None, :] * rows + row[:, None]
     for _ in tl.range(layers, num_stages=STAGES):
         w = tl.load(w_ptrs)
         b = tl.load(b_ptrs)
         x = rounded(tanh(tl.dot(x, w, input_precision=PRECISION) + b[None, :]).to(w.dtype), PRECISION)
         if KEEP:
-            tl.store(y_ptrs, x, mask=live)
-            y_ptrs += members * rows * WIDTH
-        w_ptrs += members * WIDTH * WIDTH
-        b_ptrs += members * WIDTH
+            tl.store(y_ptrs, x, mask=mask)
+            y_ptrs += networks * rows * WIDTH
+        w_ptrs += networks * WIDTH * WIDTH
+        b_ptrs += networks * WIDTH
     if not KEEP:
-        tl.store(y_ptr + place, x, mask=live)
+        tl.store(y_ptr + offsets, x, mask=mask)
 
 
 @triton.jit
 def chain_backward(
-    g_ptr,
+    grad_ptr,
     y_ptr,
     w_ptr,
-    z_ptr,
+    z_grad_ptr,
     out_ptr,
     rows,
     layers,
     WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Take the gradient of some rows of one member back through all layers, whose outputs are at `y_ptr`, transposed.
+    """Compute the gradients of all layers for a block of rows of one network; their outputs are at `y_ptr`, transposed.
 
-    The gradients before the activations go to `z_ptr`, transposed; that of the first layer's input to `out_ptr`.
+    Write the gradients before the activations to `z_grad_ptr`, transposed, and that of the first layer's input to
+    `out_ptr`.
     """
-    tile, member, members = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1).to(tl.int64)
-    row, column = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    place, live = member * rows * WIDTH + row[:, None] * WIDTH + column[None, :], row[:, None] < rows
-    g = tl.load(g_ptr + place, mask=live, other=0.0).to(tl.float32)
-    last = (layers - 1) * members
-    transposed = (last + member) * rows * WIDTH + column[None, :] * rows + row[:, None]
-    y_ptrs, z_ptrs = y_ptr + transposed, z_ptr + transposed
-    w_ptrs = w_ptr + (last + member) * WIDTH * WIDTH + column[:, None] * WIDTH + column[None, :]
-    y = tl.load(y_ptrs, mask=live, other=0.0).to(tl.float32)
-    z = rounded((g * (1 - y * y)).to(w_ptr.dtype.element_ty), PRECISION)
+    block, network = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    networks = tl.num_programs(1).to(tl.int64)
+    row, column = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS), tl.arange(0, WIDTH)
+    offsets, mask = network * rows * WIDTH + row[:, None] * WIDTH + column[None, :], row[:, None] < rows
+    grad = tl.load(grad_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+    last = (layers - 1) * networks
+    transposed = (last + network) * rows * WIDTH + column[None, :] * rows + row[:, None]
+    y_ptrs, z_grad_ptrs = y_ptr + transposed, z_grad_ptr + transposed
+    w_ptrs = w_ptr + (last + network) * WIDTH * WIDTH + column[:, None] * WIDTH + column[None, :]
+    y = tl.load(y_ptrs, mask=mask, other=0.0).to(tl.float32)
+    z_grad = rounded((grad * (1 - y * y)).to(w_ptr.dtype.element_ty), PRECISION)
     for layer in tl.range(layers, num_stages=STAGES):
-        y_ptrs -= members * rows * WIDTH
-        # Loaded one layer early; below the first there is none.
+        y_ptrs -= networks * rows * WIDTH
+        # Loaded one layer early; the first layer has none below it.
         y = tl.load(y_ptrs, mask=row[:, None] < tl.where(layer + 1 < layers, rows, 0), other=0.0).to(tl.float32)
         w = tl.load(w_ptrs)
-        tl.store(z_ptrs, z, mask=live)
-        g = tl.dot(z, w, input_precision=PRECISION)
-        z = rounded((g * (1 - y * y)).to(w_ptr.dtype.element_ty), PRECISION)
-        z_ptrs -= members * rows * WIDTH
-        w_ptrs -= members * WIDTH * WIDTH
-    tl.store(out_ptr + place, g.to(out_ptr.dtype.element_ty), mask=live)
+        tl.store(z_grad_ptrs, z_grad, mask=mask)
+        grad = tl.dot(z_grad, w, input_precision=PRECISION)
+        z_grad = rounded((grad * (1 - y * y)).to(w_ptr.dtype.element_ty), PRECISION)
+        z_grad_ptrs -= networks * rows * WIDTH
+        w_ptrs -= networks * WIDTH * WIDTH
+    tl.store(out_ptr + offsets, grad.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def _seen(row, tap, SIGN: tl.constexpr, HEIGHT: tl.constexpr, WIDE: tl.constexpr, SIDE: tl.constexpr):
-    """Return which pixels the given ones see through a tap (SIGN 1), or are seen by (-1); padding is circular."""
-    down, right = tap // SIDE - SIDE // 2, tap % SIDE - SIDE // 2
-    pixel = row % (HEIGHT * WIDE)
-    h = (pixel // WIDE + SIGN * down + HEIGHT) % HEIGHT
-    w = (pixel % WIDE + SIGN * right + WIDE) % WIDE
-    return row - pixel + h * WIDE + w
+def _neighbor(row, tap, SIGN: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, KERNEL: tl.constexpr):
+    """Return the rows of the pixels that are a tap away (SIGN 1), or of which these are a tap away (-1); circular."""
+    down, right = tap // KERNEL - KERNEL // 2, tap % KERNEL - KERNEL // 2
+    pixel = row % (HEIGHT * WIDTH)
+    h = (pixel // WIDTH + SIGN * down + HEIGHT) % HEIGHT
+    w = (pixel % WIDTH + SIGN * right + WIDTH) % WIDTH
+    return row - pixel + h * WIDTH + w
 
 
 @triton.jit
@@ -141,99 +145,100 @@ def convolve(
     BACKWARD: tl.constexpr,
     ACTIVATED: tl.constexpr,
     HEIGHT: tl.constexpr,
-    WIDE: tl.constexpr,
-    SIDE: tl.constexpr,
     WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    INNER: tl.constexpr,
+    KERNEL: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_OUT: tl.constexpr,
+    BLOCK_IN: tl.constexpr,
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Convolve some pixels of one member to some channels, and do what follows.
+    """Convolve a block of pixels of one network to a block of output channels, and apply the epilogue.
 
-    Forward, that is the bias and the activation. BACKWARD, it is the gradient of the layer's input, from that before
-    its activation; times the derivative of the activation before it, whose output is at `y_ptr`, if there is one
-    (ACTIVATED).
+    Forward, that is the bias and the activation. BACKWARD, `x_ptr` is the gradient before a layer's activation, and the
+    result that of its input. If the input is the output of an activation (ACTIVATED), which is at `y_ptr`, the result
+    is the gradient before that.
     """
-    tile, part, member = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    row, inner = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, INNER)
-    column = part * COLUMNS + tl.arange(0, COLUMNS)
-    live = row[:, None] < rows
-    x_ptr += member * rows * WIDTH
-    w_ptr += member * WIDTH * SIDE * SIDE * WIDTH
-    total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for step in tl.range(SIDE * SIDE * (WIDTH // INNER), num_stages=STAGES):
-        tap, channel = step // (WIDTH // INNER), step % (WIDTH // INNER) * INNER + inner
-        seen = _seen(row, tap, -1 if BACKWARD else 1, HEIGHT, WIDE, SIDE)
-        x = tl.load(x_ptr + seen[:, None] * WIDTH + channel[None, :], mask=live, other=0.0)
+    block, part, network = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    row, inner = block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS), tl.arange(0, BLOCK_IN)
+    column = part * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
+    mask = row[:, None] < rows
+    x_ptr += network * rows * CHANNELS
+    w_ptr += network * CHANNELS * KERNEL * KERNEL * CHANNELS
+    accumulator = tl.zeros((BLOCK_ROWS, BLOCK_OUT), tl.float32)
+    for step in tl.range(KERNEL * KERNEL * (CHANNELS // BLOCK_IN), num_stages=STAGES):
+        tap, channel = step // (CHANNELS // BLOCK_IN), step % (CHANNELS // BLOCK_IN) * BLOCK_IN + inner
+        neighbor = _neighbor(row, tap, -1 if BACKWARD else 1, HEIGHT, WIDTH, KERNEL)
+        x = tl.load(x_ptr + neighbor[:, None] * CHANNELS + channel[None, :], mask=mask, other=0.0)
         # A weight is [out, taps, in]; the sum is over `in` forward and over `out` backward.
         if BACKWARD:
-            w = tl.load(w_ptr + (channel[:, None] * SIDE * SIDE + tap) * WIDTH + column[None, :])
+            w = tl.load(w_ptr + (channel[:, None] * KERNEL * KERNEL + tap) * CHANNELS + column[None, :])
         else:
-            w = tl.load(w_ptr + (column[None, :] * SIDE * SIDE + tap) * WIDTH + channel[:, None])
-        total = tl.dot(x, w, total, input_precision=PRECISION)
-    place = member * rows * WIDTH + row[:, None] * WIDTH + column[None, :]
+            w = tl.load(w_ptr + (column[None, :] * KERNEL * KERNEL + tap) * CHANNELS + channel[:, None])
+        accumulator = tl.dot(x, w, accumulator, input_precision=PRECISION)
+    offsets = network * rows * CHANNELS + row[:, None] * CHANNELS + column[None, :]
     if BACKWARD:
         if ACTIVATED:
-            y = tl.load(y_ptr + place, mask=live, other=0.0).to(tl.float32)
-            total = total * (1 - y * y)
+            y = tl.load(y_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+            accumulator = accumulator * (1 - y * y)
     else:
-        b = tl.load(b_ptr + member * WIDTH + column).to(tl.float32)
-        total = tanh(total + b[None, :])
-    tl.store(out_ptr + place, rounded(total.to(out_ptr.dtype.element_ty), PRECISION), mask=live)
+        b = tl.load(b_ptr + network * CHANNELS + column).to(tl.float32)
+        accumulator = tanh(accumulator + b[None, :])
+    tl.store(out_ptr + offsets, rounded(accumulator.to(out_ptr.dtype.element_ty), PRECISION), mask=mask)
 
 
 @triton.jit
 def weight_grad(
-    z_ptr,
+    z_grad_ptr,
     x_ptr,
     off_ptr,
-    g_ptr,
-    b_ptr,
-    norm_ptr,
+    weight_grad_ptr,
+    bias_grad_ptr,
+    square_ptr,
     rows,
     TRANSPOSED: tl.constexpr,
     HEIGHT: tl.constexpr,
-    WIDE: tl.constexpr,
-    SIDE: tl.constexpr,
     WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
+    KERNEL: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Write the gradient of a tap of one layer of one member, zero off its mask, and the sum of its squares.
+    """Write the gradient of a tap of one layer of one network, zero off its mask, and the sum of its squares.
 
     A linear layer is a convolution of maps of one pixel. Its samples and gradients may be TRANSPOSED; then the gradient
-    of its biases goes to `b_ptr`, by a product with ones.
+    of its biases is written, too, by a product with ones.
     """
-    tap, which = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    channel = tl.arange(0, WIDTH)
-    z_ptr += which * rows * WIDTH
-    x_ptr += which * rows * WIDTH
-    total, sums = tl.zeros((WIDTH, WIDTH), tl.float32), tl.zeros((WIDTH, 16), tl.float32)
-    ones = tl.full((ROWS, 16), 1.0, z_ptr.dtype.element_ty)
-    for start in tl.range(0, rows, ROWS, num_stages=STAGES):
-        row = start + tl.arange(0, ROWS)
-        live = row < rows
+    tap, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)  # of all layers of all networks
+    channel = tl.arange(0, CHANNELS)
+    z_grad_ptr += layer * rows * CHANNELS
+    x_ptr += layer * rows * CHANNELS
+    accumulator = tl.zeros((CHANNELS, CHANNELS), tl.float32)
+    sums = tl.zeros((CHANNELS, 16), tl.float32)
+    ones = tl.full((BLOCK_ROWS, 16), 1.0, z_grad_ptr.dtype.element_ty)
+    for start in tl.range(0, rows, BLOCK_ROWS, num_stages=STAGES):
+        row = start + tl.arange(0, BLOCK_ROWS)
+        mask = row < rows
         if TRANSPOSED:
-            z_ptrs = z_ptr + channel[:, None] * rows + row[None, :]
+            z_grad_ptrs = z_grad_ptr + channel[:, None] * rows + row[None, :]
             x_ptrs = x_ptr + channel[None, :] * rows + row[:, None]
         else:
-            z_ptrs = z_ptr + row[None, :] * WIDTH + channel[:, None]
-            x_ptrs = x_ptr + _seen(row, tap, 1, HEIGHT, WIDE, SIDE)[:, None] * WIDTH + channel[None, :]
-        z = tl.load(z_ptrs, mask=live[None, :], other=0.0)
-        x = tl.load(x_ptrs, mask=live[:, None], other=0.0)
-        total = tl.dot(z, x, total, input_precision=PRECISION)
+            z_grad_ptrs = z_grad_ptr + row[None, :] * CHANNELS + channel[:, None]
+            x_ptrs = x_ptr + _neighbor(row, tap, 1, HEIGHT, WIDTH, KERNEL)[:, None] * CHANNELS + channel[None, :]
+        z_grad = tl.load(z_grad_ptrs, mask=mask[None, :], other=0.0)
+        x = tl.load(x_ptrs, mask=mask[:, None], other=0.0)
+        accumulator = tl.dot(z_grad, x, accumulator, input_precision=PRECISION)
         if TRANSPOSED:
-            sums = tl.dot(z, ones, sums, input_precision=PRECISION)
+            sums = tl.dot(z_grad, ones, sums, input_precision=PRECISION)
     if TRANSPOSED:
-        # All columns are the same.
-        tl.store(b_ptr + which * WIDTH + channel, tl.sum(sums, axis=1) / 16)
-    place = (which * WIDTH + channel[:, None]) * (SIDE * SIDE * WIDTH) + tap * WIDTH + channel[None, :]
-    total = tl.where(tl.load(off_ptr + place) != 0, 0.0, total)
-    tl.store(g_ptr + place, total)
-    tl.store(norm_ptr + which * SIDE * SIDE + tap, tl.sum(total * total))
+        # All 16 columns are equal.
+        tl.store(bias_grad_ptr + layer * CHANNELS + channel, tl.sum(sums, axis=1) / 16)
+    offsets = (layer * CHANNELS + channel[:, None]) * (KERNEL * KERNEL * CHANNELS) + tap * CHANNELS + channel[None, :]
+    accumulator = tl.where(tl.load(off_ptr + offsets) != 0, 0.0, accumulator)
+    tl.store(weight_grad_ptr + offsets, accumulator)
+    tl.store(square_ptr + layer * KERNEL * KERNEL + tap, tl.sum(accumulator * accumulator))
 
 
 @triton.jit
@@ -243,42 +248,42 @@ def sgd_step(
     momentum_ptr,
     rounded_ptr,
     active_ptr,
-    dead_ptr,
-    rate_ptr,
-    members,
+    stopped_ptr,
+    lr_ptr,
+    networks,
     size,
-    decay,
-    inertia,
+    weight_decay,
+    momentum_factor,
     NESTEROV: tl.constexpr,
     ROUNDED: tl.constexpr,
     MASKED: tl.constexpr,
     GROUP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Take a step of SGD with momentum on a part of one layer of one member, unless that has stopped.
+    """Take a step of SGD with momentum on a block of one layer of one network, unless the network has stopped.
 
-    What it gives is ROUNDED to TF32, too, at `rounded_ptr`. If the entries are MASKED, groups of them that are all off
-    the mask, as `active_ptr` says, are left as they are.
+    If ROUNDED, the new values are also written to `rounded_ptr`, rounded to TF32. If MASKED, only groups of entries
+    that `active_ptr` marks are read and written; the others are off the mask as a whole.
     """
-    which, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    if tl.load(dead_ptr + which % members) == 0:
-        rate = tl.load(rate_ptr + which % members)
-        # Rows of one group each: whoever compiles this sees that a group is taken or left as a whole.
+    layer, block = tl.program_id(0).to(tl.int64), tl.program_id(1)  # of all layers of all networks
+    if tl.load(stopped_ptr + layer % networks) == 0:
+        lr = tl.load(lr_ptr + layer % networks)
+        # A row for each group, so that the compiler sees that a group is masked as a whole.
         group = block * (BLOCK // GROUP) + tl.arange(0, BLOCK // GROUP)
         entry = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-        place, live = which * size + entry, entry < size
+        offsets, mask = layer * size + entry, entry < size
         if MASKED:
-            active = tl.load(active_ptr + which * (size // GROUP) + group, mask=group < size // GROUP, other=0)
-            live = live & (active != 0)[:, None]
-        value = tl.load(value_ptr + place, mask=live, other=0.0)
-        slope = tl.load(gradient_ptr + place, mask=live, other=0.0) + decay * value
-        momentum = slope + inertia * tl.load(momentum_ptr + place, mask=live, other=0.0)
-        tl.store(momentum_ptr + place, momentum, mask=live)
+            active = tl.load(active_ptr + layer * (size // GROUP) + group, mask=group < size // GROUP, other=0)
+            mask = mask & (active != 0)[:, None]
+        value = tl.load(value_ptr + offsets, mask=mask, other=0.0)
+        gradient = tl.load(gradient_ptr + offsets, mask=mask, other=0.0) + weight_decay * value
+        momentum = gradient + momentum_factor * tl.load(momentum_ptr + offsets, mask=mask, other=0.0)
+        tl.store(momentum_ptr + offsets, momentum, mask=mask)
         if NESTEROV:
-            slope += inertia * momentum
+            gradient += momentum_factor * momentum
         else:
-            slope = momentum
-        value -= rate * slope
-        tl.store(value_ptr + place, value, mask=live)
+            gradient = momentum
+        value -= lr * gradient
+        tl.store(value_ptr + offsets, value, mask=mask)
         if ROUNDED:
-            tl.store(rounded_ptr + place, rounded(value, "tf32"), mask=live)
+            tl.store(rounded_ptr + offsets, rounded(value, "tf32"), mask=mask)

@@ -1,4 +1,4 @@
-"""Our CUDA kernels for the convolutions of residual networks: what they are given, and how work is shared out."""
+"""Our CUDA kernels for the convolutions of residual networks: their parameters, and how they share out the work."""
 
 import ctypes
 from functools import cache
@@ -8,32 +8,30 @@ from torch import Tensor
 
 from orthosparse.lab.models.stages import Stage
 from orthosparse.lab.training.stacked import cuda_library
-from orthosparse.lab.training.stacked.cuda_library import address, launch
+from orthosparse.lab.training.stacked.cuda_library import address, launch, params_fields
 from orthosparse.lab.training.stacked.maps import Samples
 
 _CHANNELS = (16, 32, 64)
-_SQUARE = 512  # channels times the side of a map
+_CHANNELS_TIMES_SIDE = 512  # of all maps
+_TAPS = 9
+_BFLOAT16_CAPABILITY = 8  # the first major compute capability with bfloat16
 
 
-class _Forward(ctypes.Structure):
-    _fields_ = (
-        *[(name, ctypes.c_void_p) for name in ("x", "scale_shift", "weights", "out", "sums")],
-        *[(name, ctypes.c_int) for name in ("images", "tiles_of_block")],
-    )
+class _ForwardParams(ctypes.Structure):
+    _fields_ = params_fields("x scale_shift weights out sums", "images tiles_per_block")
 
 
-class _Backward(ctypes.Structure):
-    _pointers = ("v", "z", "coefficients", "x", "scale_shift", "weights", "add", "below", "out", "sums", "products")
-    _fields_ = (
-        *[(name, ctypes.c_void_p) for name in _pointers],
-        *[(name, ctypes.c_int) for name in ("images", "tiles_of_block")],
+class _BackwardParams(ctypes.Structure):
+    _fields_ = params_fields(
+        "grad z coefficients x scale_shift weights shortcut_grad previous_z out sums weight_grads",
+        "images tiles_per_block",
     )
 
 
 class _Plan(ctypes.Structure):
-    """How a pass is shared out: images of a tile, blocks of a multiprocessor, bytes of shared memory of a block."""
+    """How a pass is shared out: images of a tile, and what a block needs."""
 
-    _fields_ = tuple((name, ctypes.c_int) for name in ("images", "blocks", "bytes"))
+    _fields_ = params_fields("", "images blocks_per_sm shared_bytes")
 
 
 def fits(stage: Stage) -> bool:
@@ -41,26 +39,26 @@ def fits(stage: Stage) -> bool:
     grid, channels = stage.grid, stage.inputs
     if grid is None or channels not in _CHANNELS or stage.outputs != channels:
         return False
-    side = _SQUARE // channels
+    side = _CHANNELS_TIMES_SIDE // channels
     return (grid.kernel, grid.stride, grid.circular, grid.height, grid.width) == (3, 1, False, side, side)
 
 
 @cache
 def library(device: torch.device, activation: str) -> ctypes.CDLL | None:
-    """Return the kernels for networks of an activation on a GPU; None where it has none or they cannot be built."""
+    """Return the kernels for networks of an activation on a GPU; None if it has none or they cannot be built."""
     major, minor = torch.cuda.get_device_capability(device)
-    if major < 8:
-        return None  # no bfloat16
-    found = cuda_library.library("convolutions.cu", f"{major}{minor}", activation)
-    return None if found is None else declared(found)
+    if major < _BFLOAT16_CAPABILITY:
+        return None
+    built = cuda_library.library("convolutions.cu", f"{major}{minor}", activation)
+    return None if built is None else declared(built)
 
 
 def declared(kernels: ctypes.CDLL) -> ctypes.CDLL:
-    """Return built kernels that know what they are given."""
-    number = ctypes.c_int
-    kernels.convolve_forward.argtypes = [number, number, number, _Forward, ctypes.c_void_p]
-    kernels.convolve_backward.argtypes = [number, number, number, _Backward, ctypes.c_void_p]
-    kernels.plans_of.argtypes = [number, number, _Plan * 2]
+    """Return a library after declaring the arguments of its functions."""
+    integer = ctypes.c_int
+    kernels.convolve_forward.argtypes = [integer, integer, integer, _ForwardParams, ctypes.c_void_p]
+    kernels.convolve_backward.argtypes = [integer, integer, integer, _BackwardParams, ctypes.c_void_p]
+    kernels.get_plans.argtypes = [integer, integer, _Plan * 2]
     return kernels
 
 
@@ -68,75 +66,78 @@ class Convolutions:
     """The kernels for convolutions of so many channels.
 
     Attributes:
-        fit: whether blocks have room on the device.
+        fit: whether the device has shared memory for them.
 
     Args:
         device: its number.
-        processors: multiprocessors that blocks are shared out to.
+        processors: the number of multiprocessors that share the work.
     """
 
     def __init__(self, kernels: ctypes.CDLL, channels: int, device: int, processors: int) -> None:
         self._kernels, self._channels, self._processors = kernels, channels, processors
         plans = (_Plan * 2)()
-        self.fit = bool(kernels.plans_of(channels, device, plans))
+        self.fit = bool(kernels.get_plans(channels, device, plans))
         self._forward, self._backward = plans
 
-    def convolve(self, x: Samples, weights: Tensor, *, counted: bool) -> tuple[Tensor, Tensor | None]:
-        """Return the convolution of samples ``[networks, rows, channels]``, and its sums by tile if `counted`."""
-        z, scale_shift = _read(x)
-        out, images = torch.empty_like(z), self._images(z)
-        tiles, blocks, each = self._shares(images, len(z), self._forward)
-        sums = self._sums(z, tiles) if counted else None
-        given = _Forward(address(z), address(scale_shift), address(weights), address(out), address(sums), images, each)
-        launch(self._kernels.convolve_forward, z, self._channels, len(z), blocks, given)
+    def convolve(self, x: Samples, weights: Tensor, *, with_sums: bool) -> tuple[Tensor, Tensor | None]:
+        """Return the convolution of samples ``[networks, rows, channels]``, and its sums by tile if `with_sums`."""
+        samples, scale_shift = _unpacked(x)
+        out, images = torch.empty_like(samples), self._images(samples)
+        tiles, blocks, tiles_per_block = self._shares(images, len(samples), self._forward)
+        sums = self._new_sums(samples, tiles) if with_sums else None
+        pointers = (samples, scale_shift, weights, out, sums)
+        params = _ForwardParams(*map(address, pointers), images, tiles_per_block)
+        launch(self._kernels.convolve_forward, samples, self._channels, len(samples), blocks, params)
         return out, sums
 
-    def products_shape(self, v: Tensor) -> tuple[int, int, int, int]:
-        """Return the shape of the products whose sums over blocks, its second axis, are gradients of weights."""
-        blocks = self._shares(self._images(v), len(v), self._backward)[1]
-        return len(v), blocks, self._channels, 9 * self._channels
+    def weight_grads_shape(self, grad: Tensor) -> tuple[int, int, int, int]:
+        """Return the shape of the gradients of the weights by block, ``[networks, blocks, out, taps * in]``."""
+        blocks = self._shares(self._images(grad), len(grad), self._backward)[1]
+        return len(grad), blocks, self._channels, _TAPS * self._channels
 
     def convolve_backward(
         self,
-        v: Tensor,
+        grad: Tensor,
         z: Tensor,
         coefficients: Tensor,
         x: Samples,
         weights: Tensor,
         *,
-        products: Tensor,
-        add: Tensor | None = None,
-        below: Tensor,
+        weight_grads: Tensor,
+        shortcut_grad: Tensor | None = None,
+        previous_z: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the gradient before the activation that gave `x`, and its sums by tile with `below`; fill `products`.
+        """Return the gradient before the activation whose output is `x`, and its sums by tile; fill `weight_grads`.
 
         Args:
-            v, z: the gradient after the normalisation of the convolution, and the convolution.
-            coefficients: what the normalisation does to gradients.
-            add: another gradient of `x`.
+            grad, z: the gradient of the normalised convolution, and the convolution.
+            coefficients: what the normalisation does to gradients, see `maps`.
+            weight_grads: of the shape `weight_grads_shape`.
+            shortcut_grad: another gradient of `x`.
+            previous_z: the input of the normalisation before the activation; the second sum is of its product.
         """
-        samples, scale_shift = _read(x)
-        out, images = torch.empty_like(v), self._images(v)
-        tiles, blocks, each = self._shares(images, len(v), self._backward)
-        sums = self._sums(v, tiles)
-        pointers = (v, z, coefficients, samples, scale_shift, weights, add, below, out, sums, products)
-        given = _Backward(*map(address, pointers), images, each)
-        launch(self._kernels.convolve_backward, v, self._channels, len(v), blocks, given)
+        samples, scale_shift = _unpacked(x)
+        out, images = torch.empty_like(grad), self._images(grad)
+        tiles, blocks, tiles_per_block = self._shares(images, len(grad), self._backward)
+        sums = self._new_sums(grad, tiles)
+        inputs = (grad, z, coefficients, samples, scale_shift, weights, shortcut_grad, previous_z)
+        params = _BackwardParams(*map(address, (*inputs, out, sums, weight_grads)), images, tiles_per_block)
+        launch(self._kernels.convolve_backward, grad, self._channels, len(grad), blocks, params)
         return out, sums
 
     def _images(self, x: Tensor) -> int:
-        return x.shape[1] // (_SQUARE // self._channels) ** 2
+        return x.shape[1] // (_CHANNELS_TIMES_SIDE // self._channels) ** 2
 
     def _shares(self, images: int, networks: int, plan: _Plan) -> tuple[int, int, int]:
         """Return the tiles of a network, the blocks that share them, and the tiles of each: one wave of blocks."""
         tiles = -(-images // plan.images)
-        each = -(-tiles // max(1, self._processors * plan.blocks // networks))
-        return tiles, -(-tiles // each), each
+        tiles_per_block = -(-tiles // max(1, self._processors * plan.blocks_per_sm // networks))
+        return tiles, -(-tiles // tiles_per_block), tiles_per_block
 
-    def _sums(self, x: Tensor, tiles: int) -> Tensor:
+    def _new_sums(self, x: Tensor, tiles: int) -> Tensor:
         return torch.empty(len(x), tiles, 2, self._channels, dtype=torch.float32, device=x.device)
 
 
-def _read(x: Samples) -> tuple[Tensor, Tensor | None]:
-    """Return the samples, and what normalises them."""
+def _unpacked(x: Samples) -> tuple[Tensor, Tensor | None]:
+    """Return the samples, and the scale and shift that normalise them."""
     return (x, None) if isinstance(x, Tensor) else (x.z, x.scale_shift)

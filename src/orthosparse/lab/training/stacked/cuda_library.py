@@ -1,4 +1,4 @@
-"""Our kernels in CUDA as libraries: built by nvcc where there is one, kept in the user's cache, loaded and launched."""
+"""Libraries of our CUDA kernels: built by nvcc where it is installed, cached for the user, loaded and launched."""
 
 import ctypes
 import hashlib
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 def library(source: str, architecture: str, activation: str) -> ctypes.CDLL | None:
     """Return the kernels of a source for networks of an activation, built once and kept in the user's cache.
 
-    None where nvcc is missing or fails, or nothing can be kept: this is logged.
+    None where nvcc is missing or fails, or the cache cannot be written: this is logged.
 
     Args:
         architecture: of the GPU, such as ``"90"``.
@@ -42,14 +42,14 @@ def library(source: str, architecture: str, activation: str) -> ctypes.CDLL | No
 
 
 def _nvcc() -> str | None:
-    """Return the compiler, of CUDA_HOME or on the path."""
+    """Return the path of the compiler: that of CUDA_HOME, or the one on PATH."""
     home = os.environ.get("CUDA_HOME")
-    own = Path(home) / "bin" / "nvcc" if home else None
-    return str(own) if own is not None and own.exists() else shutil.which("nvcc")
+    in_home = Path(home) / "bin" / "nvcc" if home else None
+    return str(in_home) if in_home is not None and in_home.exists() else shutil.which("nvcc")
 
 
 def _built(nvcc: str, source: str, flags: tuple[str, ...]) -> Path:
-    """Return the library, compiled where this user has not done so before."""
+    """Return the path of the library, compiled unless it is in the user's cache."""
     sources = [path.read_bytes() for path in sorted(SOURCES.glob("*.cu*"))]
     options = " ".join((source, *flags)).encode()
     digest = hashlib.blake2b(b"\0".join([*sources, options]), digest_size=8).hexdigest()
@@ -57,8 +57,8 @@ def _built(nvcc: str, source: str, flags: tuple[str, ...]) -> Path:
     path = folder / f"{Path(source).stem}-{digest}.so"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as made:
-            out = Path(made) / path.name
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            out = Path(temporary) / path.name
             command = [nvcc, *flags, str(SOURCES / source), "-o", str(out)]
             subprocess.run(command, check=True, capture_output=True, text=True)
             out.replace(path)
@@ -73,12 +73,18 @@ def launch(kernel: Any, x: Tensor, *arguments: Any) -> None:
     """
     with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
         stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
-        problem = kernel(*arguments, stream)
-    if problem:
-        raise RuntimeError(f"CUDA error {problem} in a kernel of ours for tensors of shape {list(x.shape)}")
+        error = kernel(*arguments, stream)
+    if error:
+        raise RuntimeError(f"CUDA error {error} in a kernel of ours for tensors of shape {list(x.shape)}")
 
 
 def address(tensor: Tensor | None) -> int | None:
-    """Return where a tensor lies."""
-    assert tensor is None or tensor.is_contiguous(), "kernels read what is contiguous"
+    """Return the address of a contiguous tensor; None for None."""
+    assert tensor is None or tensor.is_contiguous(), "kernels read contiguous tensors"
     return None if tensor is None else tensor.data_ptr()
+
+
+def params_fields(pointers: str, integers: str) -> tuple[tuple[str, type], ...]:
+    """Return the fields of the parameters of a kernel: names of pointers, followed by names of integers."""
+    fields = [(name, ctypes.c_void_p) for name in pointers.split()]
+    return (*fields, *[(name, ctypes.c_int) for name in integers.split()])

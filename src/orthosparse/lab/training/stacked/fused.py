@@ -1,8 +1,8 @@
-"""Runs of equal layers by our own GPU kernels: fewer launches and fewer trips to memory than torch's operations need.
+"""Runs of equal layers by our own GPU kernels: fewer launches and less memory traffic than torch's operations.
 
-They take runs of square layers with tanh whose width is a power of two: linear ones, and convolutions of stride 1. On
-other layers, in float64 and without Triton, torch's own operations remain. On Hopper and with nvcc, the convolutions of
-the paper's deepest network have kernels in CUDA instead of Triton.
+They compute runs of square layers with tanh whose width is a power of two: linear layers, and circular convolutions of
+stride 1. Torch's own operations compute all other layers, and all layers in float64 and without Triton. On Hopper and
+with nvcc, the convolutions of the paper's deepest network use kernels in CUDA instead of Triton.
 """
 
 import os
@@ -23,7 +23,7 @@ _WIDTHS = (16, 32, 64, 128)
 
 
 def run_of(slab: Slab, dtype: torch.dtype, fused: bool | None) -> LayerRun:
-    """Return the run of a slab by our kernels, where it fits them and they are wanted; else by torch's operations."""
+    """Return the run of a slab by our kernels if they fit and are chosen, else by torch's operations."""
     slow = fused is None and slab.stage.grid is not None and dtype != torch.bfloat16
     if not chosen(fused, slab.weight.value.device) or not fits(slab.stage, dtype) or slow:
         return LayerRun(slab, dtype)
@@ -37,17 +37,17 @@ def run_of(slab: Slab, dtype: torch.dtype, fused: bool | None) -> LayerRun:
 
 
 def chosen(fused: bool | None, device: torch.device) -> bool:
-    """Return whether our kernels are to be used; None does so on a GPU where Triton is installed.
+    """Return whether our kernels are to be used; None means on a GPU, if Triton is installed.
 
     Raises:
-        ValueError: they are asked for, and there is no Triton or no GPU.
+        ValueError: `fused` is true, and there is no Triton or no GPU.
     """
-    there, on_gpu = find_spec("triton") is not None, device.type == "cuda"
+    has_triton, on_gpu = find_spec("triton") is not None, device.type == "cuda"
     if fused is None:
-        return there and on_gpu
-    # Asked for, they run anywhere by Triton's interpreter, slowly.
-    if fused and not (there and (on_gpu or os.environ.get("TRITON_INTERPRET") == "1")):
-        raise ValueError(f"fused: expected Triton and a GPU; got {device}{'' if there else ', and no Triton'}")
+        return has_triton and on_gpu
+    # Triton's interpreter runs them on any device, slowly.
+    if fused and not (has_triton and (on_gpu or os.environ.get("TRITON_INTERPRET") == "1")):
+        raise ValueError(f"fused: expected Triton and a GPU; got {device}{'' if has_triton else ', and no Triton'}")
     return fused
 
 
@@ -59,7 +59,7 @@ def fits(stage: Stage, dtype: torch.dtype) -> bool:
 
 
 class _Fused(LayerRun):
-    """A run whose gradients of weights are masked, and their norms computed, as they are made."""
+    """A run whose kernels mask the gradients of weights and compute their norms."""
 
     def mask_gradients(self) -> None:
         """Compute the norms of the gradients of biases."""
@@ -67,26 +67,26 @@ class _Fused(LayerRun):
 
 
 class FusedLinear(_Fused):
-    """Linear layers: all of them in one launch forward, a chunk of them in one backward; samples stay transposed."""
+    """Linear layers: one launch for all of them forward, one for each chunk backward; samples are saved transposed."""
 
     def __init__(self, slab: Slab, dtype: torch.dtype) -> None:
         super().__init__(slab, dtype)
-        self._seen = -1
+        self._rounded_version = -1
 
     def cast(self) -> Cast:
-        """Return weights and biases in the type of the products; the updates keep a copy that is rounded to TF32."""
+        """Return weights and biases in the dtype of products; the SGD step keeps a copy that is rounded to TF32."""
         value = self.slab.weight.value
         if not rounds(value) or self.dtype != torch.float32:
             return super().cast()
         if self.slab.rounded is None:
             self.slab.rounded = torch.empty_like(value)
-        if self._seen != value._version:  # our kernels do not count; whoever else writes does
+        if self._rounded_version != value._version:  # written by torch's operations: our kernels do not change it
             self.slab.rounded.copy_(rounded(value))
-            self._seen = value._version
+            self._rounded_version = value._version
         return self.slab.rounded, self.slab.bias.value
 
     def last_of(self, outputs: Tensor) -> Tensor:
-        """Return the outputs of the last layer as others have them."""
+        """Return the outputs of the last layer in the layout of other links."""
         return outputs[-1].transpose(1, 2).contiguous()
 
     def infer_layers(self, x: Tensor, cast: Cast) -> Tensor:
@@ -97,23 +97,23 @@ class FusedLinear(_Fused):
 
     def forward_layers(self, x: Tensor, cast: Cast) -> tuple[Tensor, Tensor]:
         """Return the inputs and the outputs of all layers, ``[layers, networks, width, batch]``."""
-        both = x.new_empty(len(cast[0]) + 1, len(x), x.shape[2], x.shape[1])
-        both[0].copy_(rounded(x.transpose(1, 2)))
-        launches.chain_forward(x, *cast, both[1:], len(cast[0]), keep=True)
-        return both[:-1], both[1:]
+        samples = x.new_empty(len(cast[0]) + 1, len(x), x.shape[2], x.shape[1])
+        samples[0].copy_(rounded(x.transpose(1, 2)))
+        launches.chain_forward(x, *cast, samples[1:], len(cast[0]), keep=True)
+        return samples[:-1], samples[1:]
 
     def backward_layers(
-        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, last: bool
+        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, input_grad: bool
     ) -> Tensor:
-        """Go back through some layers, fill their gradients, and return that of their input."""
-        del last  # the gradient of the input is the last of what the kernel has anyway
-        before, found = launches.chain_backward(grad, outputs, weights[start:])
-        launches.weight_grad(self.slab, before, inputs, start, grad.shape[1], transposed=True)
-        return found
+        """Fill the gradients of some layers, and return that of their input."""
+        del input_grad  # the kernel computes it in any case
+        z_grads, x_grad = launches.chain_backward(grad, outputs, weights[start:])
+        launches.weight_grad(self.slab, z_grads, inputs, start, grad.shape[1], transposed=True)
+        return x_grad
 
 
 class FusedCircular(_Fused):
-    """Convolutions: one launch a layer, activation and its derivative included; padding is never laid out."""
+    """Circular convolutions: one launch a layer, including the activation or its derivative; without padded copies."""
 
     def __init__(self, slab: Slab, dtype: torch.dtype) -> None:
         super().__init__(slab, dtype)
@@ -121,7 +121,7 @@ class FusedCircular(_Fused):
         self.grid = slab.stage.grid
 
     def cast(self) -> Cast:
-        """Return weights and biases in the type of the products."""
+        """Return weights and biases in the dtype of products."""
         weights, biases = super().cast()
         return rounded(weights), biases
 
@@ -136,24 +136,24 @@ class FusedCircular(_Fused):
 
     def forward_layers(self, x: Tensor, cast: Cast) -> tuple[Tensor, Tensor]:
         """Return the inputs and the outputs of all layers, each in one tensor."""
-        both = x.new_empty(len(cast[0]) + 1, *x.shape)
-        both[0].copy_(rounded(x))
+        samples = x.new_empty(len(cast[0]) + 1, *x.shape)
+        samples[0].copy_(rounded(x))
         for layer, (weight, bias) in enumerate(zip(*cast, strict=True)):
-            launches.convolve(both[layer], weight, bias, both[layer + 1], self.grid)
-        return both[:-1], both[1:]
+            launches.convolve(samples[layer], weight, bias, samples[layer + 1], self.grid)
+        return samples[:-1], samples[1:]
 
     def backward_layers(
-        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, last: bool
+        self, grad: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor, start: int, *, input_grad: bool
     ) -> Tensor:
-        """Go back through some layers, fill their gradients, and return that of their input (unless `last`)."""
-        before, found = torch.empty_like(outputs), torch.empty_like(grad)
-        activation_backward(grad, outputs[-1], before[-1], self.stage.activation)
-        before[-1].copy_(rounded(before[-1]))
-        for place in reversed(range(1, len(outputs))):
-            weight, y = weights[start + place], outputs[place - 1]
-            launches.convolve_backward(before[place], weight, y, before[place - 1], self.grid)
-        if not last:
-            launches.convolve_backward(before[0], weights[start], None, found, self.grid)
-        launches.weight_grad(self.slab, before, inputs, start, grad.shape[1] * self.grid.height * self.grid.width)
-        self.bias_grad(before, start)
-        return found
+        """Fill the gradients of some layers, and return that of their input (if `input_grad`)."""
+        z_grads, x_grad = torch.empty_like(outputs), torch.empty_like(grad)
+        activation_backward(grad, outputs[-1], z_grads[-1], self.stage.activation)
+        z_grads[-1].copy_(rounded(z_grads[-1]))
+        for layer in reversed(range(1, len(outputs))):
+            weight, y = weights[start + layer], outputs[layer - 1]
+            launches.convolve_backward(z_grads[layer], weight, y, z_grads[layer - 1], self.grid)
+        if input_grad:
+            launches.convolve_backward(z_grads[0], weights[start], None, x_grad, self.grid)
+        launches.weight_grad(self.slab, z_grads, inputs, start, grad.shape[1] * self.grid.height * self.grid.width)
+        self.bias_grad(z_grads, start)
+        return x_grad

@@ -1,4 +1,4 @@
-"""Launches of our GPU kernels, in the sizes that were fastest on an H200, and what goes with them."""
+"""Launches of our Triton kernels for runs of layers and for the SGD step, with the block sizes fastest on an H200."""
 
 from functools import cache
 from typing import Any
@@ -9,86 +9,94 @@ from torch import Tensor
 from orthosparse.lab.models.stages import Grid
 from orthosparse.lab.training.stacked.slab import Leaf, Slab
 
-# Below so many programs a GPU is not full: rather more of them, each with fewer rows.
+# Fewer programs than this do not fill a GPU: smaller blocks, and more of them, are faster then.
 _FULL = 100
-# Rows of a program, warps, and stages of the pipeline, of linear layers; of maps, output and input channels come second
-# and third. By the bytes of a number where they differ. As measured fastest on an H200.
+# Measured as fastest on an H200. Of linear layers: rows of a block, warps, stages of the pipeline.
 _LINEAR, _LINEAR_BACKWARD, _LINEAR_FEW = (64, 8, 3), (32, 4, 2), (16, 4, 2)
-_ROOMY = 230_400  # bytes that the first of them takes inside a multiprocessor
-_MAPS = {2: (128, 128, 64, 8, 3), 4: (128, 64, 64, 8, 3)}
-_MAPS_FEW = {2: (64, 128, 128, 4, 3), 4: (64, 64, 64, 4, 3)}
+_LINEAR_SHARED = 230_400  # bytes of shared memory that _LINEAR needs
+# Of convolutions, by the bytes of a number: rows, output channels and input channels of a block, warps, stages.
+_CONVOLVE = {2: (128, 128, 64, 8, 3), 4: (128, 64, 64, 8, 3)}
+_CONVOLVE_FEW = {2: (64, 128, 128, 4, 3), 4: (64, 64, 64, 4, 3)}
+# Of gradients of weights: rows, warps, stages.
 _WEIGHT_GRAD, _WEIGHT_GRAD_TRANSPOSED = {2: (64, 8, 3), 4: (32, 8, 3)}, (16, 8, 4)
-_SGD, _GROUP = (1024, 4), 8
-# Of each of 256 threads: two programs then have room in a multiprocessor, and one loads while the other computes.
+_SGD = (1024, 4)  # entries, warps
+_GROUP = 8  # entries, 32 bytes, that the SGD step reads or leaves out together
+# Registers of a thread for gradients of weights, of 256 threads: a multiprocessor then runs two programs, and one loads
+# while the other computes.
 _REGISTERS = 128
-# Said at every launch: what Triton does by itself differs between its versions.
+# Set at every launch, as Triton's default differs between its versions.
 FUSION = {"enable_fp_fusion": True}
 
 
 def chain_forward(x: Tensor, weights: Tensor, biases: Tensor, out: Tensor, layers: int, *, keep: bool) -> None:
-    """Take samples ``[members, rows, width]`` through linear layers; write all outputs, transposed (`keep`), or one."""
-    members, rows, width = x.shape
-    tile, warps, stages = _ahead_sizes(x)
-    _kernels().chain_forward[(-(-rows // tile), members)](
+    """Compute linear layers for ``[networks, rows, width]``; write all outputs, transposed (`keep`), or the last."""
+    networks, rows, width = x.shape
+    block, warps, stages = _forward_sizes(x)
+    _kernels().chain_forward[(-(-rows // block), networks)](
         x.contiguous(), weights, biases, out, rows, layers,
-        KEEP=keep, WIDTH=width, ROWS=tile, PRECISION=precision(), STAGES=stages, num_warps=warps, **FUSION,
+        KEEP=keep, WIDTH=width, BLOCK_ROWS=block, PRECISION=precision(), STAGES=stages, num_warps=warps, **FUSION,
     )  # fmt: skip
 
 
 def chain_backward(grad: Tensor, outputs: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients before the activations of linear layers, transposed, and of their input."""
-    members, rows, width = grad.shape
-    before, found = torch.empty_like(outputs), torch.empty_like(grad)
-    tile, warps, stages = _LINEAR_BACKWARD if members * rows >= _FULL * _LINEAR_BACKWARD[0] else _LINEAR_FEW
-    _kernels().chain_backward[(-(-rows // tile), members)](
-        grad.contiguous(), outputs, weights, before, found, rows, len(outputs),
-        WIDTH=width, ROWS=tile, PRECISION=precision(), STAGES=stages, num_warps=warps, **FUSION,
+    """Return the gradients before the activations of linear layers, transposed, and the gradient of their input."""
+    networks, rows, width = grad.shape
+    z_grads, input_grad = torch.empty_like(outputs), torch.empty_like(grad)
+    block, warps, stages = _LINEAR_BACKWARD if networks * rows >= _FULL * _LINEAR_BACKWARD[0] else _LINEAR_FEW
+    _kernels().chain_backward[(-(-rows // block), networks)](
+        grad.contiguous(), outputs, weights, z_grads, input_grad, rows, len(outputs),
+        WIDTH=width, BLOCK_ROWS=block, PRECISION=precision(), STAGES=stages, num_warps=warps, **FUSION,
     )  # fmt: skip
-    return before, found
+    return z_grads, input_grad
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor, out: Tensor, grid: Grid) -> None:
-    """Write the activations of a convolution of ``[members, batch, features]``."""
+    """Write the activations of a convolution of ``[networks, batch, features]``."""
     _convolve(x, weight, bias, x, out, grid, BACKWARD=False, ACTIVATED=False)
 
 
-def convolve_backward(before: Tensor, weight: Tensor, y: Tensor | None, out: Tensor, grid: Grid) -> None:
-    """Write the gradient of what a convolution saw, or that before the activation which gave it, `y`."""
-    _convolve(before, weight, weight, before if y is None else y, out, grid, BACKWARD=True, ACTIVATED=y is not None)
+def convolve_backward(z_grad: Tensor, weight: Tensor, y: Tensor | None, out: Tensor, grid: Grid) -> None:
+    """Write the gradient of the input of a convolution; with `y`, that before the activation whose output is `y`."""
+    _convolve(z_grad, weight, weight, z_grad if y is None else y, out, grid, BACKWARD=True, ACTIVATED=y is not None)
 
 
 def _convolve(x: Tensor, weight: Tensor, bias: Tensor, y: Tensor, out: Tensor, grid: Grid, **constants: bool) -> None:
-    members, rows, width = len(x), x.shape[1] * grid.height * grid.width, weight.shape[1]
-    sizes = _MAPS if members * rows >= _FULL * _MAPS[2][0] else _MAPS_FEW
-    tile, columns, inner, warps, stages = sizes[x.element_size()]
-    columns, inner = min(columns, width), min(inner, width)
-    _kernels().convolve[(-(-rows // tile), width // columns, members)](
+    networks, rows, channels = len(x), x.shape[1] * grid.height * grid.width, weight.shape[1]
+    sizes = _CONVOLVE if networks * rows >= _FULL * _CONVOLVE[2][0] else _CONVOLVE_FEW
+    block, block_out, block_in, warps, stages = sizes[x.element_size()]
+    block_out, block_in = min(block_out, channels), min(block_in, channels)
+    _kernels().convolve[(-(-rows // block), channels // block_out, networks)](
         x, weight, bias, y, out, rows,
-        **constants, **_shape(grid), WIDTH=width, ROWS=tile, COLUMNS=columns, INNER=inner,
+        **constants, **_shape(grid), CHANNELS=channels, BLOCK_ROWS=block, BLOCK_OUT=block_out, BLOCK_IN=block_in,
         PRECISION=precision(), STAGES=stages, num_warps=warps, **FUSION,
     )  # fmt: skip
 
 
-def weight_grad(slab: Slab, before: Tensor, inputs: Tensor, start: int, rows: int, *, transposed: bool = False) -> None:
-    """Fill the gradients of the weights of some layers, zero off masks, and norms; if `transposed`, of biases."""
+def weight_grad(
+    slab: Slab, z_grads: Tensor, inputs: Tensor, start: int, rows: int, *, transposed: bool = False
+) -> None:
+    """Fill the gradients of the weights of some layers, zero off masks, and their norms.
+
+    If `transposed`, as the samples of linear layers are, also fill the gradients of the biases.
+    """
     stage, leaf = slab.stage, slab.weight
     assert leaf.off is not None, "weights have masks"
     grid = stage.grid or Grid(1, 1, 1, 1)
-    layers, members, taps = len(before), before.shape[1], grid.kernel**2
-    tile, warps, stages = _WEIGHT_GRAD_TRANSPOSED if transposed else _WEIGHT_GRAD[before.element_size()]
-    squares = torch.empty(layers, members, taps, dtype=torch.float32, device=before.device)
+    layers, networks, taps = len(z_grads), z_grads.shape[1], grid.kernel**2
+    block, warps, stages = _WEIGHT_GRAD_TRANSPOSED if transposed else _WEIGHT_GRAD[z_grads.element_size()]
+    squares = torch.empty(layers, networks, taps, dtype=torch.float32, device=z_grads.device)
     stop = start + layers
-    _kernels().weight_grad[(taps, layers * members)](
-        before, inputs, leaf.off[start:stop].view(torch.uint8), leaf.gradient[start:stop],
+    _kernels().weight_grad[(taps, layers * networks)](
+        z_grads, inputs, leaf.off[start:stop].view(torch.uint8), leaf.gradient[start:stop],
         slab.bias.gradient[start:stop], squares, rows,
-        TRANSPOSED=transposed, **_shape(grid), WIDTH=stage.outputs, ROWS=tile, PRECISION=precision(), STAGES=stages,
-        num_warps=warps, maxnreg=_REGISTERS, **FUSION,
+        TRANSPOSED=transposed, **_shape(grid), CHANNELS=stage.outputs, BLOCK_ROWS=block, PRECISION=precision(),
+        STAGES=stages, num_warps=warps, maxnreg=_REGISTERS, **FUSION,
     )  # fmt: skip
     torch.sqrt(squares.sum(2), out=leaf.norms[start:stop])
 
 
 def active_groups(leaf: Leaf) -> Tensor | None:
-    """Return which groups of 8 entries, 32 bytes, have one that a mask lets through; None where that saves nothing."""
+    """Return which groups of entries have an active one; None without masks, or if entries do not fill groups."""
     if leaf.off is None or leaf.off[0, 0].numel() % _GROUP:
         return None
     return leaf.off.view(*leaf.off.shape[:2], -1, _GROUP).all(3).logical_not_().view(torch.uint8)
@@ -98,49 +106,49 @@ def sgd_step(
     value: Tensor,
     gradient: Tensor,
     momentum: Tensor,
-    dead: Tensor,
-    rate: Tensor,
+    stopped: Tensor,
+    lr: Tensor,
     rule: tuple[float, float, bool],
     *,
     active: Tensor | None = None,
     copy: Tensor | None = None,
 ) -> None:
-    """Do what `pointwise.sgd_step` does, in one pass; values are ``[layers, members, entries]``.
+    """Do what `operations.sgd_step` does, in one pass; values are ``[layers, networks, entries]``.
 
     Args:
-        active: see `active_groups`; what lies off the masks is zero and stays so.
+        active: see `active_groups`; entries off the masks are zero and stay zero.
         copy: gets the values, rounded to TF32.
     """
-    layers, members, size = value.shape
-    decay, inertia, nesterov = rule
+    layers, networks, size = value.shape
+    weight_decay, momentum_factor, nesterov = rule
     block, warps = _SGD
-    _kernels().sgd_step[(layers * members, -(-size // block))](
+    _kernels().sgd_step[(layers * networks, -(-size // block))](
         value, gradient, momentum, value if copy is None else copy, value if active is None else active,
-        dead.view(-1).view(torch.uint8), rate.view(-1), members, size, decay, inertia,
+        stopped.view(-1).view(torch.uint8), lr.view(-1), networks, size, weight_decay, momentum_factor,
         NESTEROV=nesterov, ROUNDED=copy is not None, MASKED=active is not None, GROUP=_GROUP, BLOCK=block,
         num_warps=warps, **FUSION,
     )  # fmt: skip
 
 
 def _shape(grid: Grid) -> dict[str, int]:
-    return {"HEIGHT": grid.height, "WIDE": grid.width, "SIDE": grid.kernel}
+    return {"HEIGHT": grid.height, "WIDTH": grid.width, "KERNEL": grid.kernel}
 
 
-def _ahead_sizes(x: Tensor) -> tuple[int, int, int]:
-    """Return rows, warps and stages for samples ``[members, rows, width]``."""
-    roomy = x.device.type != "cuda" or _shared(x.device) >= _ROOMY
-    sizes = _LINEAR if roomy else _LINEAR_BACKWARD
+def _forward_sizes(x: Tensor) -> tuple[int, int, int]:
+    """Return rows, warps and stages for the forward pass of samples ``[networks, rows, width]``."""
+    fits = x.device.type != "cuda" or _max_shared_memory(x.device) >= _LINEAR_SHARED
+    sizes = _LINEAR if fits else _LINEAR_BACKWARD
     return sizes if x.shape[0] * x.shape[1] >= _FULL * sizes[0] else _LINEAR_FEW
 
 
 @cache
-def _shared(device: torch.device) -> int:
-    """Return how many bytes a program may have inside a multiprocessor."""
+def _max_shared_memory(device: torch.device) -> int:
+    """Return the bytes of shared memory that a program may use on a GPU."""
     return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin"))  # noqa: B009 - untyped
 
 
 def rounded(tensor: Tensor) -> Tensor:
-    """Return float32 rounded to TF32, to nearest, where products are computed in that; else the tensor itself.
+    """Return float32 rounded to TF32, to nearest, if products are computed in TF32; else the tensor itself.
 
     Example:
         >>> from orthosparse.lab.training.devices import arithmetic
@@ -150,8 +158,8 @@ def rounded(tensor: Tensor) -> Tensor:
     """
     if not rounds(tensor):
         return tensor
-    near = ((tensor.contiguous().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
-    return torch.where(tensor.isnan(), tensor, near)  # of some that are no numbers, the sum would make zeros
+    nearest = ((tensor.contiguous().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+    return torch.where(tensor.isnan(), tensor, nearest)  # the sum would turn some NaNs into zeros
 
 
 def rounds(tensor: Tensor) -> bool:
@@ -165,7 +173,7 @@ def precision() -> str:
 
 
 def _kernels() -> Any:
-    """Return the kernels: Triton is imported where they are used, and nowhere else."""
+    """Return the kernels; Triton is imported only where they are used."""
     from orthosparse.lab.training.stacked import chain_kernels
 
     return chain_kernels

@@ -1,148 +1,150 @@
 """GPU kernels for residual networks, in Triton: convolutions with what comes after them, and gradients of weights.
 
-Samples are ``[members, rows, channels]``, a row for every position of every image; weights ``[members, out, taps *
-in]``. All are contiguous. Channels and the sizes of blocks, in capitals, are powers of two; rows may be any number.
+Samples are ``[networks, rows, channels]``, a row for each pixel of each image; weights ``[networks, out, taps * in]``.
+All are contiguous. Channels and the sizes of blocks, in capitals, are powers of two; rows may be any number.
 Convolutions pad with zeros.
 
-A convolution is computed in patches of DOWN times ACROSS outputs (see `views`). What a patch sees is a window that is
-a little larger, some runs of numbers in memory: read once for all outputs of the patch, not once for each tap. The
-kernel is laid out for that, ``[members, numbers of a window, numbers of a patch]``, with zeros where an output does not
-see a pixel. A product takes INNER numbers of the window at a time, taps and channels alike.
+A convolution is computed in patches of PATCH_HEIGHT times PATCH_WIDTH outputs (see `patches`). The inputs of a patch
+are a window that is a little larger, some contiguous runs of numbers: loaded once for all outputs of the patch, not
+once for each tap. The kernel is laid out for that, ``[networks, numbers of a window, numbers of a patch]``, with zeros
+where an output does not depend on a pixel. A product reads BLOCK_WINDOW numbers of the window at a time, whatever their
+taps and channels.
 """
 
 import triton
 import triton.language as tl
 
 from orthosparse.lab.training.stacked.chain_kernels import rounded
-from orthosparse.lab.training.stacked.norm_kernels import activation_grad, sum_up
+from orthosparse.lab.training.stacked.norm_kernels import activation_grad, store_sums
 
 
 @triton.jit
-def _spots(row, HEIGHT: tl.constexpr, WIDE: tl.constexpr):
-    """Return the image of patches, and where they are in it, which has HEIGHT times WIDE of them."""
-    return row // (WIDE * HEIGHT), (row // WIDE) % HEIGHT, row % WIDE
+def _patch_index(patch, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return the image of patches, and their row and column in it; an image has ROWS times COLUMNS patches."""
+    return patch // (COLUMNS * ROWS), (patch // COLUMNS) % ROWS, patch % COLUMNS
 
 
 @triton.jit
-def _window(
-    row,
-    live,
+def _window_offsets(
+    patch,
+    patch_mask,
     number,
     HEIGHT: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
     OUT_HEIGHT: tl.constexpr,
-    OUT_WIDE: tl.constexpr,
-    DOWN: tl.constexpr,
-    ACROSS: tl.constexpr,
-    STEP_DOWN: tl.constexpr,
-    STEP_ACROSS: tl.constexpr,
-    BEFORE: tl.constexpr,
-    LINES: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    OUT_WIDTH: tl.constexpr,
+    PATCH_HEIGHT: tl.constexpr,
+    PATCH_WIDTH: tl.constexpr,
+    STEP_HEIGHT: tl.constexpr,
+    STEP_WIDTH: tl.constexpr,
+    PADDING: tl.constexpr,
+    WINDOW_HEIGHT: tl.constexpr,
+    WINDOW_WIDTH: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """Return where some numbers of the windows lie that patches see, [rows, numbers], and which of them there are."""
-    run: tl.constexpr = COLUMNS * CHANNELS
-    image, down, across = _spots(row, OUT_HEIGHT // DOWN, OUT_WIDE // ACROSS)
-    line, column = down * STEP_DOWN - BEFORE, across * STEP_ACROSS - BEFORE
-    below, beside = number // run, number % run
-    start = ((image * HEIGHT + line) * WIDE + column) * CHANNELS
-    place = start[:, None] + (below * (WIDE * CHANNELS) + beside)[None, :]
-    seen_line, seen_column = line[:, None] + below[None, :], column[:, None] + (beside // CHANNELS)[None, :]
-    there = (seen_line >= 0) & (seen_line < HEIGHT) & (seen_column >= 0) & (seen_column < WIDE)
-    there = there & live[:, None] & (number < LINES * run)[None, :]
-    # All channels of a pixel lie side by side and are there or not: where windows have odd sizes that is not seen.
-    place = tl.max_contiguous(tl.multiple_of(place, (1, CHANNELS)), (1, CHANNELS))
-    return place, tl.max_constancy(there, (1, CHANNELS))
+    """Return the offsets of some numbers of the windows of patches, [patches, numbers], and their mask."""
+    run: tl.constexpr = WINDOW_WIDTH * CHANNELS
+    image, patch_row, patch_column = _patch_index(patch, OUT_HEIGHT // PATCH_HEIGHT, OUT_WIDTH // PATCH_WIDTH)
+    top, left = patch_row * STEP_HEIGHT - PADDING, patch_column * STEP_WIDTH - PADDING
+    down, right = number // run, number % run
+    start = ((image * HEIGHT + top) * WIDTH + left) * CHANNELS
+    offsets = start[:, None] + (down * (WIDTH * CHANNELS) + right)[None, :]
+    row, column = top[:, None] + down[None, :], left[:, None] + (right // CHANNELS)[None, :]
+    mask = (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH)
+    mask = mask & patch_mask[:, None] & (number < WINDOW_HEIGHT * run)[None, :]
+    # The channels of a pixel are contiguous and masked as a whole, which the compiler does not see in odd windows.
+    offsets = tl.max_contiguous(tl.multiple_of(offsets, (1, CHANNELS)), (1, CHANNELS))
+    return offsets, tl.max_constancy(mask, (1, CHANNELS))
 
 
 @triton.jit
-def _patch(
-    row,
+def _patch_offsets(
+    patch,
     column,
     OUT_HEIGHT: tl.constexpr,
-    OUT_WIDE: tl.constexpr,
+    OUT_WIDTH: tl.constexpr,
     CHANNELS: tl.constexpr,
-    DOWN: tl.constexpr,
-    ACROSS: tl.constexpr,
+    PATCH_HEIGHT: tl.constexpr,
+    PATCH_WIDTH: tl.constexpr,
 ):
-    """Return where the numbers of patches lie: first the row of each patch, then what its columns add to that."""
-    image, down, across = _spots(row, OUT_HEIGHT // DOWN, OUT_WIDE // ACROSS)
-    start = ((image * OUT_HEIGHT + down * DOWN) * OUT_WIDE + across * ACROSS) * CHANNELS
-    wide: tl.constexpr = ACROSS * CHANNELS
-    return start, (column // wide) * (OUT_WIDE * CHANNELS) + column % wide
+    """Return the offset of the first number of each patch, and what the columns of a patch add to it."""
+    image, patch_row, patch_column = _patch_index(patch, OUT_HEIGHT // PATCH_HEIGHT, OUT_WIDTH // PATCH_WIDTH)
+    start = ((image * OUT_HEIGHT + patch_row * PATCH_HEIGHT) * OUT_WIDTH + patch_column * PATCH_WIDTH) * CHANNELS
+    run: tl.constexpr = PATCH_WIDTH * CHANNELS
+    return start, (column // run) * (OUT_WIDTH * CHANNELS) + column % run
 
 
 @triton.jit
 def convolve(
     x_ptr,
     w_ptr,
-    add_ptr,
+    shortcut_grad_ptr,
     y_ptr,
     z_ptr,
     out_ptr,
     sums_ptr,
-    rows,
+    patches,
     BACKWARD: tl.constexpr,
-    ADD: tl.constexpr,
+    SHORTCUT: tl.constexpr,
     KIND: tl.constexpr,
     SUMS: tl.constexpr,
     HEIGHT: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
     OUT_HEIGHT: tl.constexpr,
-    OUT_WIDE: tl.constexpr,
-    DOWN: tl.constexpr,
-    ACROSS: tl.constexpr,
-    STEP_DOWN: tl.constexpr,
-    STEP_ACROSS: tl.constexpr,
-    BEFORE: tl.constexpr,
-    LINES: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    OUT_WIDTH: tl.constexpr,
+    PATCH_HEIGHT: tl.constexpr,
+    PATCH_WIDTH: tl.constexpr,
+    STEP_HEIGHT: tl.constexpr,
+    STEP_WIDTH: tl.constexpr,
+    PADDING: tl.constexpr,
+    WINDOW_HEIGHT: tl.constexpr,
+    WINDOW_WIDTH: tl.constexpr,
     INPUTS: tl.constexpr,
     OUTPUTS: tl.constexpr,
-    ROWS: tl.constexpr,
-    INNER: tl.constexpr,
+    BLOCK_PATCHES: tl.constexpr,
+    BLOCK_WINDOW: tl.constexpr,
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Write some patches of the convolution of one member, and the sums of them and of their squares (SUMS).
+    """Write a block of patches of the convolution of one network, and the sums of them and of their squares (SUMS).
 
-    In the BACKWARD pass, which is the convolution of a gradient, `add_ptr` is added to it (ADD), and it is taken back
-    through the activation that gave `y_ptr` (KIND); its sums are those of it and of its product with `z_ptr`.
+    In the BACKWARD pass, which is the convolution of a gradient, the gradient of a SHORTCUT may be added. With SUMS the
+    result is then the gradient before the activation (KIND) whose output is at `y_ptr`; its sums are those of it and of
+    its product with `z_ptr`.
     """
-    tile, member, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
-    wide: tl.constexpr = DOWN * ACROSS * OUTPUTS
-    window: tl.constexpr = LINES * COLUMNS * INPUTS
-    row, column = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, wide)
-    live = row < rows
-    images = rows // ((OUT_HEIGHT // DOWN) * (OUT_WIDE // ACROSS))
-    x_ptr += member * images * (HEIGHT * WIDE * INPUTS)
-    w_ptr += member * (window * wide)
-    total = tl.zeros((ROWS, wide), tl.float32)
-    for first in tl.range(0, window, INNER, num_stages=STAGES):
-        number = first + tl.arange(0, INNER)
-        place, there = _window(
-            row, live, number, HEIGHT, WIDE, OUT_HEIGHT, OUT_WIDE, DOWN, ACROSS, STEP_DOWN, STEP_ACROSS, BEFORE,
-            LINES, COLUMNS, INPUTS,
+    block, network, blocks = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
+    size: tl.constexpr = PATCH_HEIGHT * PATCH_WIDTH * OUTPUTS
+    window: tl.constexpr = WINDOW_HEIGHT * WINDOW_WIDTH * INPUTS
+    patch, column = block * BLOCK_PATCHES + tl.arange(0, BLOCK_PATCHES), tl.arange(0, size)
+    mask = patch < patches
+    images = patches // ((OUT_HEIGHT // PATCH_HEIGHT) * (OUT_WIDTH // PATCH_WIDTH))
+    x_ptr += network * images * (HEIGHT * WIDTH * INPUTS)
+    w_ptr += network * (window * size)
+    accumulator = tl.zeros((BLOCK_PATCHES, size), tl.float32)
+    for first in tl.range(0, window, BLOCK_WINDOW, num_stages=STAGES):
+        number = first + tl.arange(0, BLOCK_WINDOW)
+        offsets, window_mask = _window_offsets(
+            patch, mask, number, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, PATCH_HEIGHT, PATCH_WIDTH, STEP_HEIGHT,
+            STEP_WIDTH, PADDING, WINDOW_HEIGHT, WINDOW_WIDTH, INPUTS,
         )  # fmt: skip
-        x = tl.load(x_ptr + place, mask=there, other=0.0)
-        w = tl.load(w_ptr + number[:, None] * wide + column[None, :], mask=(number < window)[:, None], other=0.0)
-        total = tl.dot(rounded(x, PRECISION), rounded(w, PRECISION), total, input_precision=PRECISION)
-    start, further = _patch(row, column, OUT_HEIGHT, OUT_WIDE, OUTPUTS, DOWN, ACROSS)
-    place = member * images * (OUT_HEIGHT * OUT_WIDE * OUTPUTS) + start[:, None] + further[None, :]
-    if ADD:
-        total += tl.load(add_ptr + place, mask=live[:, None], other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + offsets, mask=window_mask, other=0.0)
+        w = tl.load(w_ptr + number[:, None] * size + column[None, :], mask=(number < window)[:, None], other=0.0)
+        accumulator = tl.dot(rounded(x, PRECISION), rounded(w, PRECISION), accumulator, input_precision=PRECISION)
+    start, within = _patch_offsets(patch, column, OUT_HEIGHT, OUT_WIDTH, OUTPUTS, PATCH_HEIGHT, PATCH_WIDTH)
+    offsets = network * images * (OUT_HEIGHT * OUT_WIDTH * OUTPUTS) + start[:, None] + within[None, :]
+    if SHORTCUT:
+        accumulator += tl.load(shortcut_grad_ptr + offsets, mask=mask[:, None], other=0.0).to(tl.float32)
     if BACKWARD and SUMS:
-        y = tl.load(y_ptr + place, mask=live[:, None], other=0.0).to(tl.float32)
-        total = activation_grad(total, y, KIND)
-    found = total.to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + place, found, mask=live[:, None])
+        y = tl.load(y_ptr + offsets, mask=mask[:, None], other=0.0).to(tl.float32)
+        accumulator = activation_grad(accumulator, y, KIND)
+    out = accumulator.to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + offsets, out, mask=mask[:, None])
     if SUMS:
-        found = found.to(tl.float32)
-        other = found
+        out = out.to(tl.float32)
+        other = out
         if BACKWARD:
-            other = tl.load(z_ptr + place, mask=live[:, None], other=0.0).to(tl.float32)
-        sum_up(sums_ptr, found, other, member * tiles + tile, OUTPUTS, DOWN * ACROSS)
+            other = tl.load(z_ptr + offsets, mask=mask[:, None], other=0.0).to(tl.float32)
+        store_sums(sums_ptr, out, other, network * blocks + block, OUTPUTS, PATCH_HEIGHT * PATCH_WIDTH)
 
 
 @triton.jit
@@ -150,46 +152,46 @@ def weight_grad(
     grad_ptr,
     x_ptr,
     out_ptr,
-    rows,
-    share,
+    patches,
+    patches_per_share,
     HEIGHT: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
     OUT_HEIGHT: tl.constexpr,
-    OUT_WIDE: tl.constexpr,
-    DOWN: tl.constexpr,
-    ACROSS: tl.constexpr,
-    STEP_DOWN: tl.constexpr,
-    STEP_ACROSS: tl.constexpr,
-    BEFORE: tl.constexpr,
-    LINES: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    OUT_WIDTH: tl.constexpr,
+    PATCH_HEIGHT: tl.constexpr,
+    PATCH_WIDTH: tl.constexpr,
+    STEP_HEIGHT: tl.constexpr,
+    STEP_WIDTH: tl.constexpr,
+    PADDING: tl.constexpr,
+    WINDOW_HEIGHT: tl.constexpr,
+    WINDOW_WIDTH: tl.constexpr,
     INPUTS: tl.constexpr,
     OUTPUTS: tl.constexpr,
-    ROWS: tl.constexpr,
-    INNER: tl.constexpr,
+    BLOCK_PATCHES: tl.constexpr,
+    BLOCK_WINDOW: tl.constexpr,
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Write the product of a share of the patches of a member's gradient with what they saw, some of it."""
-    part, slice_, member = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    wide: tl.constexpr = DOWN * ACROSS * OUTPUTS
-    window: tl.constexpr = LINES * COLUMNS * INPUTS
-    column, number = tl.arange(0, wide), part * INNER + tl.arange(0, INNER)
-    images = rows // ((OUT_HEIGHT // DOWN) * (OUT_WIDE // ACROSS))
-    grad_ptr += member * images * (OUT_HEIGHT * OUT_WIDE * OUTPUTS)
-    x_ptr += member * images * (HEIGHT * WIDE * INPUTS)
-    total = tl.zeros((wide, INNER), tl.float32)
-    stop = tl.minimum((slice_ + 1) * share, rows)
-    for begin in tl.range(slice_ * share, stop, ROWS, num_stages=STAGES):
-        row = begin + tl.arange(0, ROWS)
-        live = row < stop
-        start, further = _patch(row, column, OUT_HEIGHT, OUT_WIDE, OUTPUTS, DOWN, ACROSS)
-        grad = tl.load(grad_ptr + start[None, :] + further[:, None], mask=live[None, :], other=0.0)
-        place, there = _window(
-            row, live, number, HEIGHT, WIDE, OUT_HEIGHT, OUT_WIDE, DOWN, ACROSS, STEP_DOWN, STEP_ACROSS, BEFORE,
-            LINES, COLUMNS, INPUTS,
+    """Write the product of a share of the patches of a network's gradient with a block of their windows."""
+    part, share, network = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    size: tl.constexpr = PATCH_HEIGHT * PATCH_WIDTH * OUTPUTS
+    window: tl.constexpr = WINDOW_HEIGHT * WINDOW_WIDTH * INPUTS
+    column, number = tl.arange(0, size), part * BLOCK_WINDOW + tl.arange(0, BLOCK_WINDOW)
+    images = patches // ((OUT_HEIGHT // PATCH_HEIGHT) * (OUT_WIDTH // PATCH_WIDTH))
+    grad_ptr += network * images * (OUT_HEIGHT * OUT_WIDTH * OUTPUTS)
+    x_ptr += network * images * (HEIGHT * WIDTH * INPUTS)
+    accumulator = tl.zeros((size, BLOCK_WINDOW), tl.float32)
+    stop = tl.minimum((share + 1) * patches_per_share, patches)
+    for begin in tl.range(share * patches_per_share, stop, BLOCK_PATCHES, num_stages=STAGES):
+        patch = begin + tl.arange(0, BLOCK_PATCHES)
+        mask = patch < stop
+        start, within = _patch_offsets(patch, column, OUT_HEIGHT, OUT_WIDTH, OUTPUTS, PATCH_HEIGHT, PATCH_WIDTH)
+        grad = tl.load(grad_ptr + start[None, :] + within[:, None], mask=mask[None, :], other=0.0)
+        offsets, window_mask = _window_offsets(
+            patch, mask, number, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, PATCH_HEIGHT, PATCH_WIDTH, STEP_HEIGHT,
+            STEP_WIDTH, PADDING, WINDOW_HEIGHT, WINDOW_WIDTH, INPUTS,
         )  # fmt: skip
-        x = tl.load(x_ptr + place, mask=there, other=0.0)
-        total = tl.dot(rounded(grad, PRECISION), rounded(x, PRECISION), total, input_precision=PRECISION)
-    place = ((member * tl.num_programs(1) + slice_) * wide + column[:, None]) * window + number[None, :]
-    tl.store(out_ptr + place, total, mask=(number < window)[None, :])
+        x = tl.load(x_ptr + offsets, mask=window_mask, other=0.0)
+        accumulator = tl.dot(rounded(grad, PRECISION), rounded(x, PRECISION), accumulator, input_precision=PRECISION)
+    offsets = ((network * tl.num_programs(1) + share) * size + column[:, None]) * window + number[None, :]
+    tl.store(out_ptr + offsets, accumulator, mask=(number < window)[None, :])

@@ -1,5 +1,5 @@
-// The header of this name of the kernels, for a CPU: threads of a block take turns, and wait where a GPU has them wait.
-// Which warp comes first changes from round to round, so that results change with it where a barrier is missing.
+// The kernels' header of this name for a CPU: the threads of a block take turns, and wait at barriers as on a GPU.
+// The order of the warps changes from round to round, so that results change with it where a barrier is missing.
 #pragma once
 
 #include <algorithm>
@@ -45,120 +45,100 @@ inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-constexpr unsigned WARP = 32;
+constexpr unsigned WARP_SIZE = 32;
 static dim3 threadIdx(0, 0, 0), blockIdx(0, 0, 0), gridDim(0, 0, 0);
 
-// A block of threads, each with a stack of its own, that take turns; or a cluster of several blocks.
-struct Block {
-    static constexpr size_t STACK = 1 << 18;
-    std::vector<ucontext_t> threads;
-    std::vector<std::array<jmp_buf, 1>> places;  // where a thread goes on: jumps need no system call, contexts do
-    std::vector<bool> begun;
-    std::vector<bool> ended;
-    std::vector<int64_t> passed;  // how many barriers of the block a thread has come to
-    std::vector<int64_t> joined;   // how many operations of its warp
-    std::vector<int64_t> grouped;  // and how many barriers of four warps
-    int size;  // threads of each block
-    std::vector<std::vector<unsigned char>> memories;  // of each block
-    std::vector<uint64_t> told;  // what a thread tells the others of its warp
+// The blocks of a cluster, often a single one. Each thread has a stack of its own.
+struct Cluster {
+    static constexpr size_t STACK_BYTES = 1 << 18;
+    static constexpr size_t ALIGNMENT = 128;  // of shared memory
+    std::vector<ucontext_t> contexts;  // by thread, as are the vectors below
+    std::vector<std::array<jmp_buf, 1>> resume_points;  // jumps need no system call, switches of contexts do
+    std::vector<bool> started;
+    std::vector<bool> finished;
+    std::vector<int64_t> barriers;            // how many barriers of its block or cluster a thread has reached
+    std::vector<int64_t> warp_barriers;       // how many operations of its warp
+    std::vector<int64_t> warpgroup_barriers;  // how many barriers of its warpgroup
+    std::vector<uint64_t> shuffled;           // the value that a thread passes to the others of its warp
+    std::vector<std::vector<unsigned char>> shared_memories;  // by block
+    int block_size;  // threads of a block
     ucontext_t main;
     jmp_buf scheduler;
-    int current = 0;  // thread
-
-    int rank() const { return current / size; }  // of its block in the cluster
-    std::vector<unsigned char>& memory() { return memories[rank()]; }
-
+    int current = 0;  // the thread that runs
     std::function<void()> body;
 
+    Cluster(int blocks, int threads, int shared_bytes, std::function<void()> body)
+        : contexts(blocks * threads), resume_points(blocks * threads), started(blocks * threads),
+          finished(blocks * threads), barriers(blocks * threads), warp_barriers(blocks * threads),
+          warpgroup_barriers(blocks * threads), shuffled(blocks * threads),
+          // Not zeros: kernels must not rely on the initial content.
+          shared_memories(blocks, std::vector<unsigned char>(shared_bytes + ALIGNMENT, 0xff)), block_size(threads),
+          body(std::move(body)) {}
+
+    int size() const { return static_cast<int>(contexts.size()); }
+    int rank() const { return current / block_size; }
+
     void yield() {
-        if (_setjmp(places[current][0]) == 0) _longjmp(scheduler, 1);
+        if (_setjmp(resume_points[current][0]) == 0) _longjmp(scheduler, 1);
     }
 
     void resume(int thread) {
         current = thread;
         if (_setjmp(scheduler) != 0) return;
-        if (begun[thread]) _longjmp(places[thread][0], 1);
-        begun[thread] = true;
-        swapcontext(&main, &threads[thread]);
+        if (started[thread]) _longjmp(resume_points[thread][0], 1);
+        started[thread] = true;
+        swapcontext(&main, &contexts[thread]);
     }
 
-    void wait_for(const std::vector<int64_t>& counts, int first, int last) {
-        const int64_t mine = counts[current];
+    // Counts that this thread has reached a barrier, and waits until threads `first` to `last` have.
+    void wait_at(std::vector<int64_t>& reached, int first, int last) {
+        const int64_t count = ++reached[current];
         for (bool all = false; !all;) {
             all = true;
-            for (int i = first; i < last; ++i) all = all && (ended[i] || counts[i] >= mine);
+            for (int i = first; i < last; ++i) all = all && (finished[i] || reached[i] >= count);
             if (!all) yield();
         }
     }
 };
-static Block* block;
-static std::vector<std::unique_ptr<char[]>> stacks;  // of threads, for one block after the other
+static Cluster* cluster;
+static std::vector<std::unique_ptr<char[]>> stacks;  // of threads, used by one cluster after the other
 
 inline unsigned char* shared_memory_of(int rank) {
-    auto& memory = block->memories[rank];
-    return memory.data() + (128 - reinterpret_cast<uintptr_t>(memory.data()) % 128) % 128;
+    auto& memory = cluster->shared_memories[rank];
+    const size_t misaligned = reinterpret_cast<uintptr_t>(memory.data()) % Cluster::ALIGNMENT;
+    return memory.data() + (Cluster::ALIGNMENT - misaligned) % Cluster::ALIGNMENT;
 }
 
-inline unsigned char* shared_memory() { return shared_memory_of(block->rank()); }
+inline unsigned char* shared_memory() { return shared_memory_of(cluster->rank()); }
 
 // Whether bytes lie in the shared memory of the block.
-inline bool is_shared(const void* begin, size_t bytes) {
-    const auto* from = static_cast<const unsigned char*>(begin);
-    return from >= shared_memory() && from + bytes <= block->memory().data() + block->memory().size();
+inline bool is_shared(const void* start, size_t bytes) {
+    const auto* from = static_cast<const unsigned char*>(start);
+    const auto& memory = cluster->shared_memories[cluster->rank()];
+    return from >= shared_memory() && from + bytes <= memory.data() + memory.size();
 }
 
-inline void synchronize() {
-    const int first = block->rank() * block->size;
-    ++block->passed[block->current];
-    block->wait_for(block->passed, first, first + block->size);
+inline void sync_threads() {
+    const int first = cluster->rank() * cluster->block_size;
+    cluster->wait_at(cluster->barriers, first, first + cluster->block_size);
 }
 
-// All threads of a warp come here; each then sees what all have told.
-inline std::array<uint64_t, WARP> exchanged(uint64_t mine) {
-    Block& own = *block;
-    const int first = own.current / WARP * WARP;
-    own.told[own.current] = mine;
-    ++own.joined[own.current];
-    own.wait_for(own.joined, first, first + WARP);
-    std::array<uint64_t, WARP> found;
-    std::copy_n(own.told.begin() + first, WARP, found.begin());
-    ++own.joined[own.current];  // nobody tells anything new before all have read this
-    own.wait_for(own.joined, first, first + WARP);
-    return found;
+// Returns the values that all threads of the warp pass.
+inline std::array<uint64_t, WARP_SIZE> exchange(uint64_t value) {
+    const int first = cluster->current / WARP_SIZE * WARP_SIZE;
+    cluster->shuffled[cluster->current] = value;
+    cluster->wait_at(cluster->warp_barriers, first, first + WARP_SIZE);
+    std::array<uint64_t, WARP_SIZE> values;
+    std::copy_n(cluster->shuffled.begin() + first, WARP_SIZE, values.begin());
+    cluster->wait_at(cluster->warp_barriers, first, first + WARP_SIZE);  // before anyone passes the next value
+    return values;
 }
 
-inline float shuffled(float value, int distance) {
+inline uint32_t bits_of(float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, 4);
-    const uint32_t found = static_cast<uint32_t>(exchanged(bits)[(block->current % WARP) ^ distance]);
-    std::memcpy(&value, &found, 4);
-    return value;
+    return bits;
 }
-
-using Address = const unsigned char*;
-
-inline Address address_of(const void* place) { return static_cast<Address>(place); }
-
-inline void load(uint32_t (&found)[4], Address row, bool transposed) {
-    const auto rows = exchanged(reinterpret_cast<uint64_t>(row));
-    const int lane = block->current % WARP;
-    for (int i = 0; i < WARP; ++i) {
-        if (rows[i] % 16 || !is_shared(reinterpret_cast<const void*>(rows[i]), 16)) {
-            throw std::runtime_error("a row that is not in shared memory, or not aligned");
-        }
-    }
-    for (int matrix = 0; matrix < 4; ++matrix) {
-        for (int half = 0; half < 2; ++half) {
-            const int across = lane % 4 * 2 + half, down = lane / 4;
-            const auto* from = reinterpret_cast<const uint16_t*>(rows[matrix * 8 + (transposed ? across : down)]);
-            const uint32_t entry = from[transposed ? down : across];
-            found[matrix] = half ? found[matrix] | entry << 16 : entry;
-        }
-    }
-}
-
-inline void load_matrices(uint32_t (&found)[4], Address row) { load(found, row, false); }
-inline void load_matrices_transposed(uint32_t (&found)[4], Address row) { load(found, row, true); }
 
 inline float as_float(uint32_t bits) {
     float value;
@@ -166,104 +146,124 @@ inline float as_float(uint32_t bits) {
     return value;
 }
 
-inline float first_of(uint32_t both) { return as_float(both << 16); }
-inline float second_of(uint32_t both) { return as_float(both & 0xffff0000u); }
+inline float shuffle_xor(float value, int lane_mask) {
+    return as_float(static_cast<uint32_t>(exchange(bits_of(value))[(cluster->current % WARP_SIZE) ^ lane_mask]));
+}
 
-inline uint32_t rounded(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, 4);
+using SharedAddress = const unsigned char*;
+
+inline SharedAddress shared_address(const void* pointer) { return static_cast<SharedAddress>(pointer); }
+
+inline void ldmatrix(uint32_t (&fragment)[4], SharedAddress row, bool transposed) {
+    const auto rows = exchange(reinterpret_cast<uint64_t>(row));
+    const int lane = cluster->current % WARP_SIZE;
+    for (int i = 0; i < WARP_SIZE; ++i) {
+        if (rows[i] % 16 || !is_shared(reinterpret_cast<const void*>(rows[i]), 16)) {
+            throw std::runtime_error("ldmatrix: a row is not in shared memory, or not aligned");
+        }
+    }
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        for (int half = 0; half < 2; ++half) {
+            const int column = lane % 4 * 2 + half, row = lane / 4;
+            const auto* from = reinterpret_cast<const uint16_t*>(rows[matrix * 8 + (transposed ? column : row)]);
+            const uint32_t element = from[transposed ? row : column];
+            fragment[matrix] = half ? fragment[matrix] | element << 16 : element;
+        }
+    }
+}
+
+inline void ldmatrix_x4(uint32_t (&fragment)[4], SharedAddress row) { ldmatrix(fragment, row, false); }
+inline void ldmatrix_x4_transposed(uint32_t (&fragment)[4], SharedAddress row) { ldmatrix(fragment, row, true); }
+
+inline float unpack_low(uint32_t pair) { return as_float(pair << 16); }
+inline float unpack_high(uint32_t pair) { return as_float(pair & 0xffff0000u); }
+
+// Rounds to the nearest bfloat16, to even between two.
+inline uint32_t to_bf16(float value) {
+    const uint32_t bits = bits_of(value);
     if (value != value) return 0x7fff;
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-inline uint32_t packed(float first, float second) { return rounded(first) | rounded(second) << 16; }
+inline uint32_t pack_bf16(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
 
-inline void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    float left[16][16], right[16][8];
-    const auto both = [](uint32_t low, uint32_t high) { return low | static_cast<uint64_t>(high) << 32; };
-    const std::array<uint64_t, WARP> all[] = {exchanged(both(a[0], a[1])), exchanged(both(a[2], a[3])),
-                                              exchanged(both(b0, b1))};
-    for (int lane = 0; lane < WARP; ++lane) {
+inline void mma_m16n8k16(float (&accumulator)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    float a_matrix[16][16], b_matrix[16][8];
+    const auto join = [](uint32_t low, uint32_t high) { return low | static_cast<uint64_t>(high) << 32; };
+    const std::array<uint64_t, WARP_SIZE> fragments[] = {exchange(join(a[0], a[1])), exchange(join(a[2], a[3])),
+                                                         exchange(join(b0, b1))};
+    for (int lane = 0; lane < WARP_SIZE; ++lane) {
         const int row = lane / 4, column = lane % 4 * 2;
-        const auto put = [&](int down, int across, uint64_t both) {
-            left[down][across] = first_of(static_cast<uint32_t>(both));
-            left[down][across + 1] = second_of(static_cast<uint32_t>(both));
+        const auto put = [&](int row, int column, uint64_t pair) {
+            a_matrix[row][column] = unpack_low(static_cast<uint32_t>(pair));
+            a_matrix[row][column + 1] = unpack_high(static_cast<uint32_t>(pair));
         };
-        put(row, column, all[0][lane]);
-        put(row + 8, column, all[0][lane] >> 32);
-        put(row, column + 8, all[1][lane]);
-        put(row + 8, column + 8, all[1][lane] >> 32);
-        right[column][row] = first_of(static_cast<uint32_t>(all[2][lane]));
-        right[column + 1][row] = second_of(static_cast<uint32_t>(all[2][lane]));
-        right[column + 8][row] = first_of(static_cast<uint32_t>(all[2][lane] >> 32));
-        right[column + 9][row] = second_of(static_cast<uint32_t>(all[2][lane] >> 32));
+        put(row, column, fragments[0][lane]);
+        put(row + 8, column, fragments[0][lane] >> 32);
+        put(row, column + 8, fragments[1][lane]);
+        put(row + 8, column + 8, fragments[1][lane] >> 32);
+        b_matrix[column][row] = unpack_low(static_cast<uint32_t>(fragments[2][lane]));
+        b_matrix[column + 1][row] = unpack_high(static_cast<uint32_t>(fragments[2][lane]));
+        b_matrix[column + 8][row] = unpack_low(static_cast<uint32_t>(fragments[2][lane] >> 32));
+        b_matrix[column + 9][row] = unpack_high(static_cast<uint32_t>(fragments[2][lane] >> 32));
     }
-    const int own = block->current % WARP;
+    const int lane = cluster->current % WARP_SIZE;
     for (int i = 0; i < 4; ++i) {
-        const int row = own / 4 + i / 2 * 8, column = own % 4 * 2 + i % 2;
-        for (int k = 0; k < 16; ++k) sum[i] += left[row][k] * right[k][column];
+        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        for (int k = 0; k < 16; ++k) accumulator[i] += a_matrix[row][k] * b_matrix[k][column];
     }
 }
 
-inline void copy(void* to, const void* from) { std::memcpy(to, from, 16); }
-inline void wait_for_copies() {}
+inline void cp_async(void* to, const void* from) { std::memcpy(to, from, 16); }
+inline void cp_async_wait_all() {}
 
-inline float larger(float one, float two) { return one != one || one > two ? one : two; }
+inline float max_nan(float a, float b) { return a != a || a > b ? a : b; }
 
-inline float exponential(float value) { return std::exp(value); }
-inline float quotient(float above, float below) { return above / below; }
+inline float fast_exp(float x) { return std::exp(x); }
+inline float fast_divide(float numerator, float denominator) { return numerator / denominator; }
 
-inline void prefetch_line(const void*) {}
+inline void prefetch_l2(const void*) {}
 
-inline int room_on(int device) { return device; }  // tests say by the number of the device how much there is
+inline int max_shared_memory(int device) { return device; }  // tests pass it as the number of the device
 
-inline void enter() {
-    block->body();
-    block->ended[block->current] = true;
-    block->yield();
+inline void run_thread() {
+    cluster->body();
+    cluster->finished[cluster->current] = true;
+    cluster->yield();
 }
 
-// Runs blocks one after the other, or clusters of so many of them; threads of a cluster take turns.
+// Runs the clusters of a grid, each of so many blocks, one after the other.
 template <typename Kernel, typename... Arguments>
-int launch_clusters(unsigned blocks, Kernel kernel, dim3 grid, int threads, int bytes, Arguments... arguments) {
+int launch_clusters(int blocks, Kernel kernel, dim3 grid, int threads, int shared_bytes, Arguments... arguments) {
     gridDim = grid;
     for (unsigned y = 0; y < grid.y; ++y) {
         for (unsigned x = 0; x < grid.x; x += blocks) {
-            const int all = threads * blocks;
-            Block own;
-            block = &own;
-            own.size = threads;
-            own.threads.resize(all);
-            own.places.resize(all);
-            own.begun.assign(all, false);
-            own.ended.assign(all, false);
-            own.passed.assign(all, 0);
-            own.joined.assign(all, 0);
-            own.grouped.assign(all, 0);
-            own.told.assign(all, 0);
-            own.memories.assign(blocks, std::vector<unsigned char>(bytes + 128, 0xff));  // nothing may rely on it
-            own.body = [&] { kernel(arguments...); };
-            while (static_cast<int>(stacks.size()) < all) stacks.emplace_back(new char[Block::STACK]);
-            for (int i = 0; i < all; ++i) {
-                getcontext(&own.threads[i]);
-                own.threads[i].uc_stack.ss_sp = stacks[i].get();
-                own.threads[i].uc_stack.ss_size = Block::STACK;
-                own.threads[i].uc_link = nullptr;
-                makecontext(&own.threads[i], enter, 0);
+            Cluster running(blocks, threads, shared_bytes, [&] { kernel(arguments...); });
+            cluster = &running;
+            while (static_cast<int>(stacks.size()) < running.size()) {
+                stacks.emplace_back(new char[Cluster::STACK_BYTES]);
             }
-            std::vector<int> warps(all / WARP);
+            for (int i = 0; i < running.size(); ++i) {
+                ucontext_t& context = running.contexts[i];
+                getcontext(&context);
+                context.uc_stack.ss_sp = stacks[i].get();
+                context.uc_stack.ss_size = Cluster::STACK_BYTES;
+                context.uc_link = nullptr;
+                makecontext(&context, run_thread, 0);
+            }
+            std::vector<int> warps(running.size() / WARP_SIZE);
             std::iota(warps.begin(), warps.end(), 0);
             std::minstd_rand draws(1);
-            for (int left = all; left > 0;) {
+            for (int left = running.size(); left > 0;) {
                 left = 0;
                 std::shuffle(warps.begin(), warps.end(), draws);
-                for (int turn = 0; turn < all; ++turn) {
-                    const int i = warps[turn / WARP] * WARP + turn % WARP;
-                    if (own.ended[i]) continue;
-                    threadIdx.x = i % threads;
-                    blockIdx = dim3(x + i / threads, y, 0);
-                    own.resume(i);
-                    left += !own.ended[i];
+                for (int turn = 0; turn < running.size(); ++turn) {
+                    const int thread = warps[turn / WARP_SIZE] * WARP_SIZE + turn % WARP_SIZE;
+                    if (running.finished[thread]) continue;
+                    threadIdx.x = thread % threads;
+                    blockIdx = dim3(x + thread / threads, y, 0);
+                    running.resume(thread);
+                    left += !running.finished[thread];
                 }
             }
         }
@@ -272,6 +272,6 @@ int launch_clusters(unsigned blocks, Kernel kernel, dim3 grid, int threads, int 
 }
 
 template <typename Kernel, typename... Arguments>
-int launch(Kernel kernel, dim3 grid, int threads, int bytes, void*, Arguments... arguments) {
-    return launch_clusters(1, kernel, grid, threads, bytes, arguments...);
+int launch(Kernel kernel, dim3 grid, int threads, int shared_bytes, void*, Arguments... arguments) {
+    return launch_clusters(1, kernel, grid, threads, shared_bytes, arguments...);
 }

@@ -1,4 +1,4 @@
-// The activation of the networks, for which the library is built, and its derivative.
+// The activation that the library is built for, and its derivative.
 #pragma once
 
 #include <primitives.cuh>
@@ -6,36 +6,37 @@
 namespace {
 
 enum Activation { linear, relu, leaky_relu, tanh, hardtanh, selu };
-constexpr Activation KIND = ACTIVATION;  // of all networks; `cuda_launches.py` builds a library for each
+constexpr Activation KIND = ACTIVATION;  // a macro: `cuda_library.py` builds a library for each activation
 
+constexpr float LEAKY_SLOPE = 0.01f;
 constexpr float SELU_ALPHA = 1.6732632423543772848170429916717f, SELU_SCALE = 1.0507009873554804934193349852946f;
 
 __device__ inline float tanh_of(float z) {
-    const float far = 1 - quotient(2, exponential(2 * fminf(fmaxf(z, -15.0f), 15.0f)) + 1);
-    const float bent = fabsf(z) < 0.01f ? z * (1 - z * z * 0.3333333333f) : far;
-    return z == z ? bent : z;  // what is not a number stays so
+    const float exact = 1 - fast_divide(2, fast_exp(2 * fminf(fmaxf(z, -15.0f), 15.0f)) + 1);
+    const float y = fabsf(z) < 0.01f ? z * (1 - z * z * 0.3333333333f) : exact;  // the Taylor series near zero
+    return z == z ? y : z;                                                       // NaN stays NaN
 }
 
-__device__ inline float activated(float z) {
+__device__ inline float activate(float z) {
     switch (KIND) {
-        case relu: return larger(z, 0.0f);
-        case leaky_relu: return z < 0 ? 0.01f * z : z;
+        case relu: return max_nan(z, 0.0f);
+        case leaky_relu: return z < 0 ? LEAKY_SLOPE * z : z;
         case tanh: return tanh_of(z);
         case hardtanh: return z > 1 ? 1.0f : z < -1 ? -1.0f : z;
-        case selu: return SELU_SCALE * (z < 0 ? SELU_ALPHA * (exponential(fminf(z, 0.0f)) - 1) : z);
+        case selu: return SELU_SCALE * (z < 0 ? SELU_ALPHA * (fast_exp(fminf(z, 0.0f)) - 1) : z);
         default: return z;
     }
 }
 
-// The gradient before an activation, which gave y.
-__device__ inline float activation_grad(float v, float y) {
+// The gradient of the input of an activation, from the gradient of its output and the output `y` itself.
+__device__ inline float activation_grad(float grad, float y) {
     switch (KIND) {
-        case relu: return y <= 0 ? 0.0f : v;
-        case leaky_relu: return y <= 0 ? 0.01f * v : v;
-        case tanh: return v * (1 - y * y);
-        case hardtanh: return y <= -1 || y >= 1 ? 0.0f : v;
-        case selu: return v * (y <= 0 ? y + SELU_SCALE * SELU_ALPHA : SELU_SCALE);
-        default: return v;
+        case relu: return y <= 0 ? 0.0f : grad;
+        case leaky_relu: return y <= 0 ? LEAKY_SLOPE * grad : grad;
+        case tanh: return grad * (1 - y * y);
+        case hardtanh: return y <= -1 || y >= 1 ? 0.0f : grad;
+        case selu: return grad * (y <= 0 ? y + SELU_SCALE * SELU_ALPHA : SELU_SCALE);
+        default: return grad;
     }
 }
 

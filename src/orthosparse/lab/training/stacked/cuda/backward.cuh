@@ -1,336 +1,359 @@
-// The backward pass through a layer: the normalisation, the convolution, and the gradient of its weights.
+// The backward pass of a layer: through its normalisation, its convolution, and the activation before it; and the
+// gradient of its weights.
 #pragma once
 
 #include <primitives.cuh>
 #include <products.cuh>
 #include <tiles.cuh>
 
-struct BackwardArguments {
-    const void *v, *z, *coefficients, *x, *scale_shift, *weights, *add, *below;
-    void *out, *sums, *products;
-    int images, tiles_of_block;
+struct BackwardParams {
+    const void *grad, *z, *coefficients, *x, *scale_shift, *weights, *shortcut_grad, *previous_z;
+    void *out, *sums, *weight_grads;
+    int images, tiles_per_block;
 };
 
 namespace {
 
-// As in the forward pass. Some warps convolve the gradient, and others take the gradient of the weights. Either each
-// kind reads its own operand (APART), or all warps read both. What is added to the gradient is read before it is
-// computed (EARLY) where there are registers for it.
+// As in the forward pass. Some warps compute the gradient of the input, and the others that of the weights. Each kind
+// loads its own operand of the products (SEPARATE_LOADS), or all warps load both. Operands of the epilogue are loaded
+// before the products (EARLY_EPILOGUE_LOADS) where there are registers for them.
 template <int CHANNELS>
-struct Backward;
+struct BackwardConfig;
 template <>
-struct Backward<16> {
-    static constexpr int IMAGES = 1, INPUT_WARPS = 4, WEIGHT_WARPS = 4, MATRICES = 4, COLUMNS = 2, BLOCKS = 2;
-    static constexpr bool APART = true, EARLY = true;
+struct BackwardConfig<16> {
+    static constexpr int IMAGES = 1, MMA_M = 4, MMA_N = 2, BLOCKS_PER_SM = 2;
+    static constexpr int INPUT_GRAD_WARPS = 4, WEIGHT_GRAD_WARPS = 4;
+    static constexpr bool SEPARATE_LOADS = true, EARLY_EPILOGUE_LOADS = true;
 };
 template <>
-struct Backward<32> {
-    static constexpr int IMAGES = 1, INPUT_WARPS = 4, WEIGHT_WARPS = 4, MATRICES = 4, COLUMNS = 4, BLOCKS = 2;
-    static constexpr bool APART = false, EARLY = false;
+struct BackwardConfig<32> {
+    static constexpr int IMAGES = 1, MMA_M = 4, MMA_N = 4, BLOCKS_PER_SM = 2;
+    static constexpr int INPUT_GRAD_WARPS = 4, WEIGHT_GRAD_WARPS = 4;
+    static constexpr bool SEPARATE_LOADS = false, EARLY_EPILOGUE_LOADS = false;
 };
 template <>
-struct Backward<64> {
-    static constexpr int IMAGES = 4, INPUT_WARPS = 4, WEIGHT_WARPS = 8, MATRICES = 4, COLUMNS = 4, BLOCKS = 1;
-    static constexpr bool APART = true, EARLY = true;
+struct BackwardConfig<64> {
+    static constexpr int IMAGES = 4, MMA_M = 4, MMA_N = 4, BLOCKS_PER_SM = 1;
+    static constexpr int INPUT_GRAD_WARPS = 4, WEIGHT_GRAD_WARPS = 8;
+    static constexpr bool SEPARATE_LOADS = true, EARLY_EPILOGUE_LOADS = true;
 };
 
 template <int CHANNELS>
-struct BackwardMemory {
-    using Own = Backward<CHANNELS>;
-    using Maps = Tile<CHANNELS, Own::IMAGES>;
-    // The last row of zeros of the gradient is the first of the samples.
-    static constexpr int GRADIENT = 0, SAMPLES = Maps::BYTES - Maps::WIDE * Maps::PITCH;
-    static constexpr int WEIGHTS = SAMPLES + Maps::BYTES, COEFFICIENTS = WEIGHTS + 9 * CHANNELS * Maps::PITCH;
-    static constexpr int SCALE_SHIFT = COEFFICIENTS + bytes_of_coefficients(CHANNELS),
-                         PARTS = SCALE_SHIFT + bytes_of_coefficients(CHANNELS);
-    static constexpr int BYTES = PARTS + Own::INPUT_WARPS * 2 * CHANNELS * 4;
+struct BackwardMemory {  // offsets in shared memory
+    using Config = BackwardConfig<CHANNELS>;
+    using Maps = Tile<CHANNELS, Config::IMAGES>;
+    // The last row of zeros of the gradient is the first one of the samples.
+    static constexpr int GRADIENT = 0, SAMPLES = Maps::BYTES - Maps::ROW_BYTES;
+    static constexpr int WEIGHTS = SAMPLES + Maps::BYTES;
+    static constexpr int COEFFICIENTS = WEIGHTS + TAPS * CHANNELS * Maps::PIXEL_BYTES;
+    static constexpr int SCALE_SHIFT = COEFFICIENTS + coefficient_bytes(CHANNELS),
+                         WARP_SUMS = SCALE_SHIFT + coefficient_bytes(CHANNELS);
+    static constexpr int BYTES = WARP_SUMS + Config::INPUT_GRAD_WARPS * 2 * CHANNELS * 4;
 };
 
-// What the warps of a block share in the backward pass.
+// The work of a block in the backward pass.
 template <int CHANNELS>
 struct BackwardBlock {
-    using Own = Backward<CHANNELS>;
-    using Maps = Tile<CHANNELS, Own::IMAGES>;
+    using Config = BackwardConfig<CHANNELS>;
+    using Maps = Tile<CHANNELS, Config::IMAGES>;
     using Memory = BackwardMemory<CHANNELS>;
-    using Strips = Strip<CHANNELS, Own::MATRICES>;
-    static constexpr int THREADS = (Own::INPUT_WARPS + Own::WEIGHT_WARPS) * WARP;
-    static constexpr int GROUPS = CHANNELS / (8 * Own::COLUMNS), COUNT = Own::COLUMNS;
-    static constexpr int STRIPS = Own::IMAGES * Strips::COUNT;
-    // Gradients of weights are of PAIRS times PAIRS roles. A warp has OWN of them; or SPLIT warps share the rows of
-    // one.
-    static constexpr int PAIRS = CHANNELS / 16, ROLES = PAIRS * PAIRS;
-    static constexpr int OWN = ROLES > Own::WEIGHT_WARPS ? ROLES / Own::WEIGHT_WARPS : 1,
-                         SPLIT = OWN * Own::WEIGHT_WARPS / ROLES;
-    using Products = float[OWN][9][2][4];
+    using Warp = WarpTile<CHANNELS, Config::MMA_M>;
+    static constexpr int INPUT_GRAD_THREADS = Config::INPUT_GRAD_WARPS * WARP_SIZE;
+    static constexpr int WEIGHT_GRAD_THREADS = Config::WEIGHT_GRAD_WARPS * WARP_SIZE;
+    static constexpr int THREADS = INPUT_GRAD_THREADS + WEIGHT_GRAD_THREADS;
+    static constexpr int GROUPS = CHANNELS / (8 * Config::MMA_N), PAIRS = Config::MMA_N;
+    static constexpr int WARP_TILES = Config::IMAGES * Warp::PER_IMAGE;
+    // The gradient of the weights is split into tiles of 16 output times 16 input channels. A warp computes
+    // TILES_PER_WARP of them; or SPLIT_K warps share one, each with a part of the pixels.
+    static constexpr int TILES_PER_SIDE = CHANNELS / 16, WEIGHT_TILES = TILES_PER_SIDE * TILES_PER_SIDE;
+    static constexpr int TILES_PER_WARP =
+        WEIGHT_TILES > Config::WEIGHT_GRAD_WARPS ? WEIGHT_TILES / Config::WEIGHT_GRAD_WARPS : 1;
+    static constexpr int SPLIT_K = TILES_PER_WARP * Config::WEIGHT_GRAD_WARPS / WEIGHT_TILES;
+    using WeightAccumulator = float[TILES_PER_WARP][TAPS][2][4];
 
-    const BackwardArguments& given;
+    const BackwardParams& params;
     unsigned char* memory;
     unsigned thread, network;
     int tiles;
 
-    __device__ int rows_of(int tile) const {
-        const int left = given.images - tile * Own::IMAGES;
-        return (left < Own::IMAGES ? left : Own::IMAGES) * Maps::SIDE * Maps::SIDE;
+    // The pixels of a tile, of images that exist.
+    __device__ int pixels_of(int tile) const {
+        const int images_left = params.images - tile * Config::IMAGES;
+        return (images_left < Config::IMAGES ? images_left : Config::IMAGES) * Maps::SIDE * Maps::SIDE;
     }
 
+    // The index of the first number of a tile in global memory.
     __device__ int64_t start_of(int tile) const {
-        return (static_cast<int64_t>(network) * given.images + tile * Own::IMAGES) * (512 * 512 / CHANNELS);
+        return (static_cast<int64_t>(network) * params.images + tile * Config::IMAGES) * Maps::IMAGE_SIZE;
     }
 
-    template <int READERS, int AT_ONCE>
-    __device__ void read_x(int tile, unsigned reader) const {
+    template <int LOADERS, int UNROLL>
+    __device__ void load_x(int tile, unsigned loader) const {
         const auto* scale_shift = reinterpret_cast<const float4*>(memory + Memory::SCALE_SHIFT);
-        read_samples<CHANNELS, Own::IMAGES, READERS, AT_ONCE>(
-            memory + Memory::SAMPLES, static_cast<const Chunk*>(given.x) + start_of(tile) / 8,
-            rows_of(tile) * Maps::CHUNKS, given.scale_shift == nullptr ? nullptr : scale_shift, reader);
+        load_samples<CHANNELS, Config::IMAGES, LOADERS, UNROLL>(
+            memory + Memory::SAMPLES, static_cast<const Chunk*>(params.x) + start_of(tile) / 8,
+            pixels_of(tile) * Maps::CHUNKS, params.scale_shift == nullptr ? nullptr : scale_shift, loader);
     }
 
-    template <int READERS, int AT_ONCE>
-    __device__ void read_grad(int tile, unsigned reader) const {
+    template <int LOADERS, int UNROLL>
+    __device__ void load_grad(int tile, unsigned loader) const {
         const int64_t start = start_of(tile) / 8;
-        read_gradient<CHANNELS, Own::IMAGES, READERS, AT_ONCE>(
-            memory + Memory::GRADIENT, static_cast<const Chunk*>(given.v) + start,
-            static_cast<const Chunk*>(given.z) + start, rows_of(tile) * Maps::CHUNKS,
-            reinterpret_cast<const float4*>(memory + Memory::COEFFICIENTS), reader);
+        load_gradient<CHANNELS, Config::IMAGES, LOADERS, UNROLL>(
+            memory + Memory::GRADIENT, static_cast<const Chunk*>(params.grad) + start,
+            static_cast<const Chunk*>(params.z) + start, pixels_of(tile) * Maps::CHUNKS,
+            reinterpret_cast<const float4*>(memory + Memory::COEFFICIENTS), loader);
     }
 
-    // Warps that convolve read the gradient, and the others the samples (APART); or all of them read both.
-    __device__ void read_for_input_grad(int tile) const {
-        if constexpr (Own::APART) {
-            read_grad<Own::INPUT_WARPS * WARP, 8>(tile, thread);
+    // What the warps of either kind load of a tile; see SEPARATE_LOADS.
+    __device__ void load_for_input_grad(int tile) const {
+        if constexpr (Config::SEPARATE_LOADS) {
+            load_grad<INPUT_GRAD_THREADS, 8>(tile, thread);
         } else {
-            read_x<THREADS, 4>(tile, thread);
-            read_grad<THREADS, 4>(tile, thread);
+            load_x<THREADS, 4>(tile, thread);
+            load_grad<THREADS, 4>(tile, thread);
         }
     }
 
-    __device__ void read_for_weight_grad(int tile) const {
-        constexpr int READERS = Own::WEIGHT_WARPS * WARP;
-        if constexpr (Own::APART) {
-            const unsigned reader = thread - Own::INPUT_WARPS * WARP;
-            ask_for<READERS>(tile, given.below, reader);
-            ask_for<READERS>(tile, given.add, reader);
-            read_x<READERS, OWN == 1 ? 8 : 2>(tile, reader);
+    __device__ void load_for_weight_grad(int tile) const {
+        if constexpr (Config::SEPARATE_LOADS) {
+            const unsigned loader = thread - INPUT_GRAD_THREADS;
+            prefetch_tile<WEIGHT_GRAD_THREADS>(tile, params.previous_z, loader);
+            prefetch_tile<WEIGHT_GRAD_THREADS>(tile, params.shortcut_grad, loader);
+            load_x<WEIGHT_GRAD_THREADS, TILES_PER_WARP == 1 ? 8 : 2>(tile, loader);
         } else {
-            read_x<THREADS, 4>(tile, thread);
-            read_grad<THREADS, 4>(tile, thread);
+            load_x<THREADS, 4>(tile, thread);
+            load_grad<THREADS, 4>(tile, thread);
         }
     }
 
-    // Asks for what the convolution of a tile reads, or for what its weights' gradient does, while another is computed.
-    __device__ void ask_for_input_grad(int tile) const {
-        ask_for<Own::INPUT_WARPS * WARP>(tile, given.v, thread);
-        ask_for<Own::INPUT_WARPS * WARP>(tile, given.z, thread);
+    // Prefetch what either kind of warps will load of a tile, while another tile is computed.
+    __device__ void prefetch_for_input_grad(int tile) const {
+        prefetch_tile<INPUT_GRAD_THREADS>(tile, params.grad, thread);
+        prefetch_tile<INPUT_GRAD_THREADS>(tile, params.z, thread);
     }
 
-    __device__ void ask_for_weight_grad(int tile) const {
-        ask_for<Own::WEIGHT_WARPS * WARP>(tile, given.x, thread - Own::INPUT_WARPS * WARP);
+    __device__ void prefetch_for_weight_grad(int tile) const {
+        prefetch_tile<WEIGHT_GRAD_THREADS>(tile, params.x, thread - INPUT_GRAD_THREADS);
     }
 
-    // Asks for what is needed of a tile later.
-    template <int READERS>
-    __device__ void ask_for(int tile, const void* from, unsigned reader) const {
-        if (from == nullptr) return;
-        const auto* start = static_cast<const unsigned char*>(from) + 2 * start_of(tile);
-        prefetch<READERS>(start, rows_of(tile) * CHANNELS * 2, reader);
+    // Prefetches a tile of a tensor, unless that is null.
+    template <int LOADERS>
+    __device__ void prefetch_tile(int tile, const void* tensor, unsigned loader) const {
+        if (tensor == nullptr) return;
+        const auto* start = static_cast<const unsigned char*>(tensor) + 2 * start_of(tile);
+        prefetch<LOADERS>(start, pixels_of(tile) * CHANNELS * 2, loader);
     }
 
-    // Rows from the first of a strip to the first of half a matrix.
-    __device__ static constexpr int further(int half) { return half / 2 * Strips::NEXT + half % 2 * 8; }
+    // Pixels from the first one of a warp to the first one of half an operand.
+    __device__ static constexpr int half_offset(int half) { return half / 2 * Warp::MMA_PIXELS + half % 2 * 8; }
 
-    // Writes the gradient before the activation that gave the samples, and its sums.
-    __device__ void convolve(int tile, unsigned warp, unsigned lane) const {
-        constexpr int AT_ONCE = 16 / COUNT;  // rows whose numbers are read before the first is used
-        static_assert(2 * Own::MATRICES % AT_ONCE == 0 || 2 * Own::MATRICES < AT_ONCE);
-        constexpr int HALVES = 2 * Own::MATRICES, PART = AT_ONCE < HALVES ? AT_ONCE : HALVES;
-        const unsigned rows = rows_of(tile), first = warp % GROUPS * 8 * Own::COLUMNS;
-        const unsigned channel = first + lane % 4 * (2 * COUNT);
+    // Stores the gradient before the activation whose output the samples are, and its sums.
+    __device__ void input_grad(int tile, unsigned warp, unsigned lane) const {
+        constexpr int HALVES = 2 * Config::MMA_M;  // of operands, as an accumulator has two rows
+        constexpr int MAX_BATCH = 16 / PAIRS, BATCH = MAX_BATCH < HALVES ? MAX_BATCH : HALVES;  // loaded at once
+        static_assert(HALVES % BATCH == 0);
+        const unsigned pixels = pixels_of(tile), first_channel = warp % GROUPS * 8 * Config::MMA_N;
+        const unsigned channel = first_channel + lane % 4 * (2 * PAIRS);
         const int64_t start = 2 * (start_of(tile) + lane / 4 * CHANNELS + channel);
-        const auto *add = static_cast<const unsigned char*>(given.add),
-                   *below = static_cast<const unsigned char*>(given.below);
-        auto* out = static_cast<unsigned char*>(given.out);
-        Sums<COUNT> sums;
+        const auto *shortcut_grad = static_cast<const unsigned char*>(params.shortcut_grad),
+                   *previous_z = static_cast<const unsigned char*>(params.previous_z);
+        auto* out = static_cast<unsigned char*>(params.out);
+        ChannelSums<PAIRS> sums;
         sums.clear();
-        for (unsigned strip = warp / GROUPS; strip < STRIPS; strip += Own::INPUT_WARPS / GROUPS) {
-            const unsigned row = Strips::row(strip);
-            const int64_t place = start + 2 * row * CHANNELS;
-            const bool live = Own::IMAGES == 1 || row < rows;
-            ChannelRun<COUNT> others[PART], inputs[PART];
-            const auto read_others = [&](int part) {
+        for (unsigned index = warp / GROUPS; index < WARP_TILES; index += Config::INPUT_GRAD_WARPS / GROUPS) {
+            const unsigned pixel = Warp::first_pixel(index);
+            const int64_t offset = start + 2 * pixel * CHANNELS;
+            const bool exists = Config::IMAGES == 1 || pixel < pixels;
+            ChannelPairs<PAIRS> shortcut[BATCH], previous[BATCH];
+            const auto load_epilogue = [&](int first_half) {
 #pragma unroll
-                for (int m = 0; m < PART; ++m) {
-                    const int64_t own = place + 2 * further(part + m) * CHANNELS;
-                    others[m] = live && add != nullptr ? ChannelRun<COUNT>::read(add + own) : ChannelRun<COUNT>{};
-                    inputs[m] = live ? ChannelRun<COUNT>::read(below + own) : ChannelRun<COUNT>{};
+                for (int m = 0; m < BATCH; ++m) {
+                    const int64_t half = offset + 2 * half_offset(first_half + m) * CHANNELS;
+                    shortcut[m] = exists && shortcut_grad != nullptr ? ChannelPairs<PAIRS>::load(shortcut_grad + half)
+                                                                     : ChannelPairs<PAIRS>{};
+                    previous[m] = exists ? ChannelPairs<PAIRS>::load(previous_z + half) : ChannelPairs<PAIRS>{};
                 }
             };
-            if (Own::EARLY) read_others(0);
-            float found[Own::MATRICES][Own::COLUMNS][4] = {};
-            convolve_strip<CHANNELS, Own::IMAGES, Own::MATRICES, Own::COLUMNS, true>(
-                found, address_of(memory + Memory::GRADIENT), address_of(memory + Memory::WEIGHTS), row, first, lane);
+            if (Config::EARLY_EPILOGUE_LOADS) load_epilogue(0);
+            float accumulator[Config::MMA_M][Config::MMA_N][4] = {};
+            convolve_warp_tile<CHANNELS, Config::IMAGES, Config::MMA_M, Config::MMA_N, true>(
+                accumulator, shared_address(memory + Memory::GRADIENT), shared_address(memory + Memory::WEIGHTS), pixel,
+                first_channel, lane);
 #pragma unroll
-            for (int part = 0; part < HALVES; part += PART) {
-                if (part > 0 || !Own::EARLY) read_others(part);
+            for (int first_half = 0; first_half < HALVES; first_half += BATCH) {
+                if (first_half > 0 || !Config::EARLY_EPILOGUE_LOADS) load_epilogue(first_half);
 #pragma unroll
-                for (int m = 0; m < PART; ++m) {
-                    if (Own::IMAGES > 1 && row >= rows) break;
+                for (int m = 0; m < BATCH; ++m) {
+                    if (Config::IMAGES > 1 && pixel >= pixels) break;
+                    const int half = half_offset(first_half + m);
                     const unsigned char* samples = memory + Memory::SAMPLES + channel * 2;
-                    const auto y = ChannelRun<COUNT>::read(samples + Maps::offset(row + further(part + m) + lane / 4));
-                    ChannelRun<COUNT> run;
+                    const auto y = ChannelPairs<PAIRS>::load(samples + Maps::offset(pixel + half + lane / 4));
+                    ChannelPairs<PAIRS> grad;
 #pragma unroll
-                    for (int i = 0; i < COUNT; ++i) {
-                        const float* values = found[(part + m) / 2][i] + m % 2 * 2;
-                        const float one = values[0] + first_of(others[m].pair[i]);
-                        const float two = values[1] + second_of(others[m].pair[i]);
-                        run.pair[i] = packed(activation_grad(one, first_of(y.pair[i])),
-                                             activation_grad(two, second_of(y.pair[i])));
-                        sums.add(2 * i, first_of(run.pair[i]), first_of(inputs[m].pair[i]));
-                        sums.add(2 * i + 1, second_of(run.pair[i]), second_of(inputs[m].pair[i]));
+                    for (int i = 0; i < PAIRS; ++i) {
+                        const float* values = accumulator[(first_half + m) / 2][i] + m % 2 * 2;
+                        const float low = values[0] + unpack_low(shortcut[m].pair[i]);
+                        const float high = values[1] + unpack_high(shortcut[m].pair[i]);
+                        grad.pair[i] = pack_bf16(activation_grad(low, unpack_low(y.pair[i])),
+                                                 activation_grad(high, unpack_high(y.pair[i])));
+                        sums.add(2 * i, unpack_low(grad.pair[i]), unpack_low(previous[m].pair[i]));
+                        sums.add(2 * i + 1, unpack_high(grad.pair[i]), unpack_high(previous[m].pair[i]));
                     }
-                    run.write(out + place + 2 * further(part + m) * CHANNELS);
+                    grad.store(out + offset + 2 * half * CHANNELS);
                 }
             }
         }
-        float* parts = reinterpret_cast<float*>(memory + Memory::PARTS);
-        sums.template write<CHANNELS>(parts + warp * 2 * CHANNELS, first, lane);
+        float* warp_sums = reinterpret_cast<float*>(memory + Memory::WARP_SUMS);
+        sums.template store<CHANNELS>(warp_sums + warp * 2 * CHANNELS, first_channel, lane);
     }
 
-    // Adds the product of the gradient with the samples at every tap: 16 output channels by OWN times 16 input
-    // channels.
-    __device__ void weight_grad(Products& sums, unsigned warp, unsigned lane) const {
-        using One = Strip<CHANNELS, 1>;
-        constexpr int MAP_ROWS = One::MAP_ROWS, COLUMNS = Maps::SIDE / One::ACROSS;
-        constexpr int HIGH = Maps::SIDE * COLUMNS / SPLIT;  // rows of a map that a warp takes
-        static_assert(SPLIT % COLUMNS == 0 && HIGH % MAP_ROWS == 0);
-        const unsigned role = OWN * warp % ROLES, part = OWN * warp / ROLES;
-        const unsigned across = part % COLUMNS * One::ACROSS, down = part / COLUMNS * HIGH;
-        // Matrices of the gradient come in pairs of output channels, those of the samples in pairs of rows or of
-        // halves.
-        Address gradient = address_of(memory + Memory::GRADIENT) + (role / PAIRS * 2 + lane / 8 % 2) * 16;
-        Address samples = address_of(memory + Memory::SAMPLES) + (role % PAIRS * 2 + lane / 16) * 16;
-        gradient +=
-            MAP_ROWS == 1 ? (lane / 16 * 8 + lane % 8) * Maps::PITCH : lane / 16 * Maps::DOWN + lane % 8 * Maps::PITCH;
-        samples += lane % One::ACROSS * Maps::PITCH + lane % 16 / One::ACROSS * Maps::DOWN;
+    // Adds the products of the gradient with the samples at every tap: 16 output channels times TILES_PER_WARP times 16
+    // input channels.
+    __device__ void weight_grad(WeightAccumulator& accumulator, unsigned warp, unsigned lane) const {
+        using Operand = WarpTile<CHANNELS, 1>;
+        constexpr int MMA_ROWS = Operand::MMA_ROWS, PARTS_PER_ROW = Maps::SIDE / Operand::WIDTH;
+        constexpr int HEIGHT = Maps::SIDE * PARTS_PER_ROW / SPLIT_K;  // rows of a map that a warp reads
+        static_assert(SPLIT_K % PARTS_PER_ROW == 0 && HEIGHT % MMA_ROWS == 0);
+        const unsigned weight_tile = TILES_PER_WARP * warp % WEIGHT_TILES, part = TILES_PER_WARP * warp / WEIGHT_TILES;
+        const unsigned column = part % PARTS_PER_ROW * Operand::WIDTH, row = part / PARTS_PER_ROW * HEIGHT;
+        // The addresses of this lane for ldmatrix. The four matrices of the gradient are two groups of output channels
+        // at two groups of pixels, those of the samples two groups of pixels of two groups of input channels.
+        SharedAddress gradient =
+            shared_address(memory + Memory::GRADIENT) + (weight_tile / TILES_PER_SIDE * 2 + lane / 8 % 2) * 16;
+        SharedAddress samples =
+            shared_address(memory + Memory::SAMPLES) + (weight_tile % TILES_PER_SIDE * 2 + lane / 16) * 16;
+        gradient += MMA_ROWS == 1 ? (lane / 16 * 8 + lane % 8) * Maps::PIXEL_BYTES
+                                  : lane / 16 * Maps::ROW_BYTES + lane % 8 * Maps::PIXEL_BYTES;
+        samples += lane % Operand::WIDTH * Maps::PIXEL_BYTES + lane % 16 / Operand::WIDTH * Maps::ROW_BYTES;
 #pragma unroll 1
-        for (int image = 0; image < Own::IMAGES; ++image) {
-            const unsigned start = Maps::offset((image * Maps::SIDE + down) * Maps::SIDE + across);
-            uint32_t above[4], own[4], next[4];  // of the gradient
-            load_matrices_transposed(above, gradient + start - Maps::DOWN);
-            if (MAP_ROWS == 1) load_matrices_transposed(own, gradient + start);
+        for (int image = 0; image < Config::IMAGES; ++image) {
+            const unsigned start = Maps::offset((image * Maps::SIDE + row) * Maps::SIDE + column);
+            uint32_t above[4], current[4], below[4];  // operands of the gradient
+            ldmatrix_x4_transposed(above, gradient + start - Maps::ROW_BYTES);
+            if (MMA_ROWS == 1) ldmatrix_x4_transposed(current, gradient + start);
 #pragma unroll 1
-            for (int map_row = 0; map_row < HIGH; map_row += MAP_ROWS) {
-                const unsigned place = start + map_row * Maps::DOWN;
-                load_matrices_transposed(next, gradient + place + Maps::DOWN);
-                if (MAP_ROWS == 2) own[0] = above[2], own[1] = above[3], own[2] = next[0], own[3] = next[1];
+            for (int map_row = 0; map_row < HEIGHT; map_row += MMA_ROWS) {
+                const unsigned offset = start + map_row * Maps::ROW_BYTES;
+                ldmatrix_x4_transposed(below, gradient + offset + Maps::ROW_BYTES);
+                if (MMA_ROWS == 2) {
+                    current[0] = above[2], current[1] = above[3], current[2] = below[0], current[3] = below[1];
+                }
 #pragma unroll
-                for (int i = 0; i < OWN; ++i) {
+                for (int i = 0; i < TILES_PER_WARP; ++i) {
 #pragma unroll
                     for (int tap = 0; tap < 3; ++tap) {
                         uint32_t b[4];
-                        load_matrices_transposed(b, samples + place + i * 32 + (tap - 1) * Maps::PITCH);
+                        ldmatrix_x4_transposed(b, samples + offset + i * 32 + (tap - 1) * Maps::PIXEL_BYTES);
 #pragma unroll
                         for (int half = 0; half < 2; ++half) {
-                            multiply(sums[i][tap][half], next, b[2 * half], b[2 * half + 1]);
-                            multiply(sums[i][3 + tap][half], own, b[2 * half], b[2 * half + 1]);
-                            multiply(sums[i][6 + tap][half], above, b[2 * half], b[2 * half + 1]);
+                            mma_m16n8k16(accumulator[i][tap][half], below, b[2 * half], b[2 * half + 1]);
+                            mma_m16n8k16(accumulator[i][3 + tap][half], current, b[2 * half], b[2 * half + 1]);
+                            mma_m16n8k16(accumulator[i][6 + tap][half], above, b[2 * half], b[2 * half + 1]);
                         }
                     }
                 }
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    above[i] = MAP_ROWS == 1 ? own[i] : next[i];
-                    own[i] = next[i];
+                    above[i] = MMA_ROWS == 1 ? current[i] : below[i];
+                    current[i] = below[i];
                 }
             }
         }
     }
 
-    // Writes what a warp has summed up, [out, taps, in].
-    __device__ void write_products(float* to, const Products& sums, unsigned warp, unsigned lane) const {
-        const unsigned role = OWN * warp % ROLES, out = role / PAIRS * 16 + lane / 4;
-        const unsigned in = role % PAIRS * 16 + lane % 4 * 2;
+    // Stores what a warp has accumulated in [out, taps, in].
+    __device__ void store_weight_grad(float* to, const WeightAccumulator& accumulator, unsigned warp,
+                                      unsigned lane) const {
+        const unsigned weight_tile = TILES_PER_WARP * warp % WEIGHT_TILES;
+        const unsigned out = weight_tile / TILES_PER_SIDE * 16 + lane / 4;
+        const unsigned in = weight_tile % TILES_PER_SIDE * 16 + lane % 4 * 2;
 #pragma unroll
-        for (int tap = 0; tap < 9 * OWN; ++tap) {
+        for (int tap = 0; tap < TAPS * TILES_PER_WARP; ++tap) {  // of one tile after the other
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                float* place = to + ((out + i / 2 * 8) * 9 + tap % 9) * CHANNELS + in + tap / 9 * 16 + i % 2 * 8;
-                place[0] = sums[tap / 9][tap % 9][i % 2][i / 2 * 2];
-                place[1] = sums[tap / 9][tap % 9][i % 2][i / 2 * 2 + 1];
+                const float* values = accumulator[tap / TAPS][tap % TAPS][i % 2] + i / 2 * 2;
+                float* row = to + ((out + i / 2 * 8) * TAPS + tap % TAPS) * CHANNELS;
+                float* pair = row + in + tap / TAPS * 16 + i % 2 * 8;
+                pair[0] = values[0];
+                pair[1] = values[1];
             }
         }
     }
 
-    __device__ void gather_sums(int tile) const {
-        float* to = static_cast<float*>(given.sums) + (static_cast<int64_t>(network) * tiles + tile) * 2 * CHANNELS;
-        gather<CHANNELS, Own::INPUT_WARPS, GROUPS>(to, reinterpret_cast<const float*>(memory + Memory::PARTS), thread,
-                                                   Own::INPUT_WARPS * WARP);
+    // Adds up the sums that the warps have stored for a tile.
+    __device__ void reduce_sums(int tile) const {
+        float* to = static_cast<float*>(params.sums) + (static_cast<int64_t>(network) * tiles + tile) * 2 * CHANNELS;
+        reduce_warp_sums<CHANNELS, Config::INPUT_GRAD_WARPS, GROUPS>(
+            to, reinterpret_cast<const float*>(memory + Memory::WARP_SUMS), thread, INPUT_GRAD_THREADS);
     }
 };
 
 template <int CHANNELS>
-__global__ void __launch_bounds__(BackwardBlock<CHANNELS>::THREADS, Backward<CHANNELS>::BLOCKS)
-    backward_kernel(BackwardArguments given) {
-    using Own = Backward<CHANNELS>;
+__global__ void __launch_bounds__(BackwardBlock<CHANNELS>::THREADS, BackwardConfig<CHANNELS>::BLOCKS_PER_SM)
+    backward_kernel(BackwardParams params) {
+    using Config = BackwardConfig<CHANNELS>;
     using Block = BackwardBlock<CHANNELS>;
     using Memory = BackwardMemory<CHANNELS>;
-    constexpr int THREADS = Block::THREADS, WEIGHTS = 9 * CHANNELS * CHANNELS, SPLIT = Block::SPLIT;
+    constexpr int THREADS = Block::THREADS, WEIGHTS = TAPS * CHANNELS * CHANNELS, SPLIT_K = Block::SPLIT_K;
     unsigned char* memory = shared_memory();
-    const unsigned thread = threadIdx.x, warp = thread / WARP, lane = thread % WARP, networks = gridDim.y;
-    const int tiles = (given.images + Own::IMAGES - 1) / Own::IMAGES, begin = blockIdx.x * given.tiles_of_block;
-    const int end = tiles < begin + given.tiles_of_block ? tiles : begin + given.tiles_of_block;
+    const unsigned thread = threadIdx.x, warp = thread / WARP_SIZE, lane = thread % WARP_SIZE, networks = gridDim.y;
+    const int tiles = (params.images + Config::IMAGES - 1) / Config::IMAGES;
+    const int begin = blockIdx.x * params.tiles_per_block;
+    const int end = tiles < begin + params.tiles_per_block ? tiles : begin + params.tiles_per_block;
     const unsigned network = blockIdx.y;
-    const Block block{given, memory, thread, network, tiles};
+    const Block block{params, memory, thread, network, tiles};
 
-    clear(memory, Memory::WEIGHTS, thread, THREADS);
-    const Chunk* weights = static_cast<const Chunk*>(given.weights) + network * (WEIGHTS / 8);
-    read_weights<CHANNELS, Own::COLUMNS, true>(memory + Memory::WEIGHTS, weights, thread, THREADS);
-    read_coefficients<CHANNELS, 4>(reinterpret_cast<float4*>(memory + Memory::COEFFICIENTS), given.coefficients,
+    fill_with_zeros(memory, Memory::WEIGHTS, thread, THREADS);
+    const Chunk* weights = static_cast<const Chunk*>(params.weights) + network * (WEIGHTS / 8);
+    load_weights<CHANNELS, Config::MMA_N, true>(memory + Memory::WEIGHTS, weights, thread, THREADS);
+    load_coefficients<CHANNELS, 4>(reinterpret_cast<float4*>(memory + Memory::COEFFICIENTS), params.coefficients,
                                    network, networks, thread);
-    if (given.scale_shift != nullptr) {
-        read_coefficients<CHANNELS, 3>(reinterpret_cast<float4*>(memory + Memory::SCALE_SHIFT), given.scale_shift,
+    if (params.scale_shift != nullptr) {
+        load_coefficients<CHANNELS, 3>(reinterpret_cast<float4*>(memory + Memory::SCALE_SHIFT), params.scale_shift,
                                        network, networks, thread);
     }
-    synchronize();
+    sync_threads();
 
-    float* products =
-        static_cast<float*>(given.products) + (static_cast<int64_t>(network) * gridDim.x + blockIdx.x) * WEIGHTS;
-    if (warp < Own::INPUT_WARPS) {
+    float* weight_grad =
+        static_cast<float*>(params.weight_grads) + (static_cast<int64_t>(network) * gridDim.x + blockIdx.x) * WEIGHTS;
+    if (warp < Config::INPUT_GRAD_WARPS) {
         for (int tile = begin; tile < end; ++tile) {
-            block.read_for_input_grad(tile);
-            wait_for_copies();
-            synchronize();
-            if (tile + 1 < end) block.ask_for_input_grad(tile + 1);
-            block.convolve(tile, warp, lane);
-            synchronize();
-            block.gather_sums(tile);
+            block.load_for_input_grad(tile);
+            cp_async_wait_all();
+            sync_threads();
+            if (tile + 1 < end) block.prefetch_for_input_grad(tile + 1);
+            block.input_grad(tile, warp, lane);
+            sync_threads();
+            block.reduce_sums(tile);
         }
-        if constexpr (SPLIT > 1) synchronize();
+        if constexpr (SPLIT_K > 1) sync_threads();
     } else {
-        const unsigned own = warp - Own::INPUT_WARPS;
-        typename Block::Products sums = {};
+        const unsigned weight_warp = warp - Config::INPUT_GRAD_WARPS;
+        typename Block::WeightAccumulator accumulator = {};
         for (int tile = begin; tile < end; ++tile) {
-            block.read_for_weight_grad(tile);
-            wait_for_copies();
-            synchronize();
-            if (tile + 1 < end) block.ask_for_weight_grad(tile + 1);
-            block.weight_grad(sums, own, lane);
-            synchronize();
+            block.load_for_weight_grad(tile);
+            cp_async_wait_all();
+            sync_threads();
+            if (tile + 1 < end) block.prefetch_for_weight_grad(tile + 1);
+            block.weight_grad(accumulator, weight_warp, lane);
+            sync_threads();
         }
-        if constexpr (SPLIT > 1) {  // by rows: warps add up what they have
-            static_assert(SPLIT * WEIGHTS * 4 <= Memory::WEIGHTS);
-            float* shared = reinterpret_cast<float*>(memory);
-            block.write_products(shared + own / Block::ROLES * WEIGHTS, sums, own, lane);
-            synchronize();
+        if constexpr (SPLIT_K > 1) {  // the parts are added up below
+            static_assert(SPLIT_K * WEIGHTS * 4 <= Memory::WEIGHTS);
+            float* parts = reinterpret_cast<float*>(memory);
+            float* part = parts + weight_warp / Block::WEIGHT_TILES * WEIGHTS;
+            block.store_weight_grad(part, accumulator, weight_warp, lane);
+            sync_threads();
         } else {
-            block.write_products(products, sums, own, lane);
+            block.store_weight_grad(weight_grad, accumulator, weight_warp, lane);
         }
     }
-    if constexpr (SPLIT > 1) {
-        const float* shared = reinterpret_cast<const float*>(memory);
+    if constexpr (SPLIT_K > 1) {
+        const float* parts = reinterpret_cast<const float*>(memory);
         for (unsigned i = thread; i < WEIGHTS; i += THREADS) {
             float sum = 0;
-            for (int part = 0; part < SPLIT; ++part) sum += shared[part * WEIGHTS + i];
-            products[i] = sum;
+            for (int part = 0; part < SPLIT_K; ++part) sum += parts[part * WEIGHTS + i];
+            weight_grad[i] = sum;
         }
     }
 }

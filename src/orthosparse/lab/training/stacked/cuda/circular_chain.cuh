@@ -1,69 +1,77 @@
-// Layer after layer of circular convolutions with their activations, or back through them, in one launch.
+// Many layers of circular convolutions with their activations, forward or backward, in one launch.
 //
-// A cluster of two blocks takes two images of a network through all layers; each block computes half of the channels and
-// copies them to the other. Four warps have an image; those of one image compute products while those
-// of the other activate. One more warp fetches the weights, which are all that comes from outside.
+// A cluster of two blocks takes two images of a network through all layers; each block computes half of the channels
+// and copies them to the other one. A consumer warpgroup computes each image, so that one can run wgmma while the other
+// applies activations. A producer warp loads the weights, which are all that is read from outside.
 //
-// A product has a row of three taps in its columns: the same pixels times three kernels. What they give belongs to
-// pixels side by side, which lie in lanes of one warp: the sum is taken by shuffles.
+// The three taps of a row are columns of one product: the same pixels times three kernels. Their results belong to
+// neighboring pixels, which are in lanes of the same warp: shuffles add them up.
 #pragma once
 
 #include <activations.cuh>
-#include <circular_maps.cuh>
+#include <circular_layout.cuh>
 
-struct ChainArguments {
-    const uint4* x;                // what the first layer reads
-    const unsigned char* weights;  // of the first layer, in the order of `place_of_weight`
-    const float* bias;             // of the first layer; forward
-    const uint32_t* below;         // what the first layer read in the forward pass; backward
-    uint32_t* out;                 // of the first layer; null where only the last layer is written
-    uint32_t* last;                // of the last layer, or null; backward, it is the gradient after an activation
+struct ChainParams {
+    const uint4* x;                // the input of the first layer
+    const unsigned char* weights;  // of the first layer, in the order of `weight_index`
+    const float* bias;             // of the first layer; forward only
+    const uint32_t* y;             // what the first layer read in the forward pass, an output; backward only
+    uint32_t* out;                 // the output of the first layer; null if only that of the last layer is stored
+    uint32_t* last_out;            // the output of the last layer, or null; backward, it gets the gradient of an output
     int images, networks, layers;
-    int down;  // from a layer to the next: 1, or -1 if they lie the other way round
+    int direction;  // 1 if layers follow each other in memory, -1 if they are in reverse order
 };
 
 namespace {
 
-constexpr int CHUNKS = 6, CHUNK_GROUPS = GROUPS / 2;  // of the weights of a layer: rows of taps, and halves of inputs
-constexpr int CHUNK_COLUMNS = 3 * HALF * 16;          // bytes of all outputs and a group of inputs
-constexpr int CHUNK_BYTES = CHUNK_GROUPS * CHUNK_COLUMNS;
-constexpr int HALF_BYTES = CHUNK_GROUPS * GROUP_BYTES;  // of a map, half of its channels
+// A stage of the weight pipeline holds a row of taps for half of the input channels. A layer has as many as there are.
+constexpr int WEIGHT_STAGES = 2 * KERNEL_SIDE, STAGE_GROUPS = GROUPS / 2;
+constexpr int STAGE_GROUP_BYTES = KERNEL_SIDE * HALF * 16;  // of a group of input channels
+constexpr int STAGE_BYTES = STAGE_GROUPS * STAGE_GROUP_BYTES;
+constexpr int HALF_MAP_BYTES = STAGE_GROUPS * GROUP_BYTES;  // of half of the channels
 
 struct ChainMemory {
-    static constexpr int MAPS = CHUNKS * CHUNK_BYTES;  // two of each of two images
+    static constexpr int MAPS = WEIGHT_STAGES * STAGE_BYTES;  // two of each of two images
     static constexpr int BARRIERS = MAPS + 4 * MAP_BYTES;
-    static constexpr int BYTES = BARRIERS + (2 * CHUNKS + 4) * 8;
-    unsigned char* begin;
+    static constexpr int BYTES = BARRIERS + (2 * WEIGHT_STAGES + 4) * 8;
+    unsigned char* memory;
     Barrier* barriers;
     __device__ explicit ChainMemory(unsigned char* memory)
-        : begin(memory), barriers(reinterpret_cast<Barrier*>(memory + BARRIERS)) {}
-    __device__ unsigned char* chunk(int which) const { return begin + which * CHUNK_BYTES; }
-    __device__ unsigned char* map(int image, int turn) const { return begin + MAPS + (image * 2 + turn) * MAP_BYTES; }
-    __device__ Barrier* full(int chunk) const { return barriers + chunk; }
-    __device__ Barrier* empty(int chunk) const { return barriers + CHUNKS + chunk; }
-    // The map that a layer has given is there: of layers one after the other, so that no copy is counted for another.
-    __device__ Barrier* ready(int image, int layer) const { return barriers + 2 * CHUNKS + image * 2 + (layer & 1); }
+        : memory(memory), barriers(reinterpret_cast<Barrier*>(memory + BARRIERS)) {}
+    __device__ unsigned char* weights(int stage) const { return memory + stage * STAGE_BYTES; }
+    // The map that a layer reads; the next layer reads the other one.
+    __device__ unsigned char* map(int image, int layer) const {
+        return memory + MAPS + (image * 2 + (layer & 1)) * MAP_BYTES;
+    }
+    __device__ Barrier* full(int stage) const { return barriers + stage; }
+    __device__ Barrier* empty(int stage) const { return barriers + WEIGHT_STAGES + stage; }
+    // The output map of a layer is complete. Consecutive layers alternate between two barriers, so that the bytes of a
+    // copy are never counted for another layer.
+    __device__ Barrier* ready(int image, int layer) const {
+        return barriers + 2 * WEIGHT_STAGES + image * 2 + (layer & 1);
+    }
 };
 
-constexpr int CHAIN_WARPS = 8, CHAIN_THREADS = (CHAIN_WARPS + 1) * WARP;
+constexpr int CHAIN_CONSUMER_WARPS = 8, CHAIN_THREADS = (CHAIN_CONSUMER_WARPS + 1) * WARP_SIZE;
 
-__device__ inline void fetch_weights(const ChainMemory& memory, const ChainArguments& given, unsigned half) {
-    const long long step = static_cast<long long>(given.down) * given.networks * WEIGHTS * 2;
-    const unsigned char* from = given.weights + (blockIdx.y * 2LL + half) * (WEIGHTS / 2) * 2;
-    for (int layer = 0; layer < given.layers; ++layer) {
-        for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-            wait_for(memory.empty(chunk), (layer & 1) ^ 1);
-            arrive_for_bytes(memory.full(chunk), CHUNK_BYTES);
-            copy_in_bulk(memory.chunk(chunk), from + chunk * CHUNK_BYTES, CHUNK_BYTES, memory.full(chunk));
+// The producer.
+__device__ inline void load_weights(const ChainMemory& memory, const ChainParams& params, unsigned rank) {
+    const long long layer_stride = static_cast<long long>(params.direction) * params.networks * WEIGHTS * 2;
+    const unsigned char* weights = params.weights + (blockIdx.y * 2LL + rank) * (WEIGHTS / 2) * 2;
+    for (int layer = 0; layer < params.layers; ++layer) {
+        for (int stage = 0; stage < WEIGHT_STAGES; ++stage) {
+            wait_for_phase(memory.empty(stage), (layer & 1) ^ 1);
+            arrive_and_expect_bytes(memory.full(stage), STAGE_BYTES);
+            bulk_copy(memory.weights(stage), weights + stage * STAGE_BYTES, STAGE_BYTES, memory.full(stage));
         }
-        from += step;
+        weights += layer_stride;
     }
 }
 
-// Reads the map of an image, by the warps that have it.
-__device__ inline void fill_map(unsigned char* map, const uint4* x, bool live) {
-    for (unsigned unit = threadIdx.x % GROUP_OF_WARPS; unit < GROUPS * PIXELS; unit += GROUP_OF_WARPS) {
-        const uint4 value = live ? x[unit] : make_uint4(0, 0, 0, 0);
+// Loads the map of an image with its halo, by the warpgroup that computes it; zeros for an image that does not exist.
+__device__ inline void load_map(unsigned char* map, const uint4* x, bool exists) {
+    for (unsigned unit = threadIdx.x % WARPGROUP_SIZE; unit < GROUPS * PIXELS; unit += WARPGROUP_SIZE) {
+        const uint4 value = exists ? x[unit] : make_uint4(0, 0, 0, 0);
         const unsigned row = unit % PIXELS / SIDE;
         unsigned char* group = map + unit / PIXELS * GROUP_BYTES + unit % SIDE * PIXEL_BYTES;
         *reinterpret_cast<uint4*>(group + (row + 1) * ROW_BYTES) = value;
@@ -72,131 +80,139 @@ __device__ inline void fill_map(unsigned char* map, const uint4* x, bool live) {
     }
 }
 
-// Convolves the map of an image, a row of taps and half of the inputs at a time; lets go of the weights.
-__device__ inline void convolve_map(float (&sum)[96], const ChainMemory& memory, int image, int layer, unsigned lane) {
-    const Address map = address_of(memory.map(image, layer & 1));
+// The main loop of a layer: convolves the map of an image, and releases the stages of the weights.
+__device__ inline void convolve_map(float (&accumulator)[96], const ChainMemory& memory, int image, int layer,
+                                    unsigned lane) {
+    const SharedAddress map = shared_address(memory.map(image, layer));
 #pragma unroll
-    for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-        wait_for(memory.full(chunk), layer & 1);
-        const Address weights = address_of(memory.chunk(chunk));
-        const Address seen = map + chunk / 2 * ROW_BYTES + chunk % 2 * CHUNK_GROUPS * GROUP_BYTES;
-        begin_products();
+    for (int stage = 0; stage < WEIGHT_STAGES; ++stage) {
+        wait_for_phase(memory.full(stage), layer & 1);
+        const SharedAddress weights = shared_address(memory.weights(stage));
+        const SharedAddress pixels = map + stage / 2 * ROW_BYTES + stage % 2 * STAGE_GROUPS * GROUP_BYTES;
+        wgmma_fence();
 #pragma unroll
-        for (int group = 0; group < CHUNK_GROUPS; group += 2) {
-            const Operand pixels = operand(seen + group * GROUP_BYTES, GROUP_BYTES, ROW_BYTES);
-            const Operand kernels = operand(weights + group * CHUNK_COLUMNS, CHUNK_COLUMNS, 8 * 16);
-            multiply_64_192(sum, pixels, kernels, chunk + group > 0);
+        for (int group = 0; group < STAGE_GROUPS; group += 2) {
+            const MatrixDescriptor a = matrix_descriptor(pixels + group * GROUP_BYTES, GROUP_BYTES, ROW_BYTES);
+            const MatrixDescriptor b =
+                matrix_descriptor(weights + group * STAGE_GROUP_BYTES, STAGE_GROUP_BYTES, 8 * 16);
+            wgmma_m64n192k16(accumulator, a, b, stage + group > 0);
         }
-        end_products();
-        if (chunk > 0) {
-            wait_for_products<1>();
-            if (lane == 0) arrive(memory.empty(chunk - 1));
+        wgmma_commit_group();
+        if (stage > 0) {
+            wgmma_wait_group<1>();
+            if (lane == 0) arrive(memory.empty(stage - 1));
         }
     }
-    wait_for_products<0>();
-    settle(sum);
-    if (lane == 0) arrive(memory.empty(CHUNKS - 1));
+    wgmma_wait_group<0>();
+    fence_accumulator(accumulator);
+    if (lane == 0) arrive(memory.empty(WEIGHT_STAGES - 1));
 }
 
+// A consumer: takes an image through all layers.
 template <bool BACKWARD>
-__device__ void compute_layers(const ChainMemory& memory, const ChainArguments& given, unsigned half) {
-    const unsigned warp = threadIdx.x / WARP % 4, lane = threadIdx.x % WARP, column = lane / 4;
-    const int image = threadIdx.x / GROUP_OF_WARPS;
-    const int place = blockIdx.x / 2 * 2 + image;
-    const bool live = place < given.images;
-    const long long step = static_cast<long long>(given.down) * given.networks * given.images * (MAP / 2);
-    // Of this thread's first number, in pairs of numbers: two channels of a pixel.
-    const long long own = (static_cast<long long>(blockIdx.y) * given.images + place) * (MAP / 2) +
-                          half * (MAP / 4) + (warp * 2 * SIDE + column) * 4 + lane % 4;
+__device__ void compute_layers(const ChainMemory& memory, const ChainParams& params, unsigned rank) {
+    const unsigned warp = threadIdx.x / WARP_SIZE % 4, lane = threadIdx.x % WARP_SIZE, column = lane / 4;
+    const int image = threadIdx.x / WARPGROUP_SIZE;
+    const int image_index = blockIdx.x / 2 * 2 + image;  // in the batch
+    const bool exists = image_index < params.images;
+    // Offsets in pairs of numbers: two channels of a pixel. A thread starts at this one.
+    const long long layer_stride =
+        static_cast<long long>(params.direction) * params.networks * params.images * (IMAGE_SIZE / 2);
+    const long long start = (static_cast<long long>(blockIdx.y) * params.images + image_index) * (IMAGE_SIZE / 2) +
+                            rank * (IMAGE_SIZE / 4) + (warp * 2 * SIDE + column) * 4 + lane % 4;
     const unsigned left = (column + SIDE - 1) % SIDE * 4 + lane % 4, right = (column + 1) % SIDE * 4 + lane % 4;
-    const uint32_t* below = given.below + own;
-    const float* bias = given.bias + blockIdx.y * CHANNELS + half * HALF + lane % 4 * 2;
-    uint32_t* out = given.out + own;
-    float sum[96];
-    for (int layer = 0; layer < given.layers; ++layer) {
-        const bool is_last = layer == given.layers - 1, is_apart = is_last && given.last != nullptr;
-        if (layer > 0) wait_for(memory.ready(image, layer - 1), (layer - 1) >> 1 & 1);
-        uint32_t seen[16];
-        float2 added[8];
+    const uint32_t* y = params.y + start;
+    const float* bias = params.bias + blockIdx.y * CHANNELS + rank * HALF + lane % 4 * 2;
+    uint32_t* out = params.out + start;
+    float accumulator[96];
+    for (int layer = 0; layer < params.layers; ++layer) {
+        const bool is_last = layer == params.layers - 1, is_separate = is_last && params.last_out != nullptr;
+        if (layer > 0) wait_for_phase(memory.ready(image, layer - 1), (layer - 1) >> 1 & 1);
+        // The operands of the epilogue, loaded before the main loop.
+        uint32_t y_pairs[16];
+        float2 bias_pairs[8];
         if (BACKWARD) {
-            // Where nothing was activated, zeros: the derivative of tanh there is one.
+            // Zeros if there is no activation, for which tanh has a derivative of one.
 #pragma unroll
-            for (int i = 0; i < 16; ++i) seen[i] = live && !is_apart ? below[i / 2 * PIXELS * 4 + i % 2 * SIDE * 4] : 0;
+            for (int i = 0; i < 16; ++i) {
+                y_pairs[i] = exists && !is_separate ? y[i / 2 * PIXELS * 4 + i % 2 * SIDE * 4] : 0;
+            }
         } else {
 #pragma unroll
-            for (int i = 0; i < 8; ++i) added[i] = *reinterpret_cast<const float2*>(bias + i * 8);
+            for (int i = 0; i < 8; ++i) bias_pairs[i] = *reinterpret_cast<const float2*>(bias + i * 8);
         }
-        convolve_map(sum, memory, image, layer, lane);
-        unsigned char* given_half = memory.map(image, (layer + 1) & 1) + half * HALF_BYTES;
-        unsigned char* map = given_half + column * PIXEL_BYTES + lane % 4 * 4;
-        uint32_t* to = is_apart ? given.last + own : given.out == nullptr ? nullptr : out;
+        convolve_map(accumulator, memory, image, layer, lane);
+        unsigned char* half_map = memory.map(image, layer + 1) + rank * HALF_MAP_BYTES;
+        unsigned char* pixels = half_map + column * PIXEL_BYTES + lane % 4 * 4;
+        uint32_t* to = is_separate ? params.last_out + start : params.out == nullptr ? nullptr : out;
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-            const int group = i / 2, below_first = i % 2;  // rows 2 * warp, and the next
-            float both[2];
+            const int group = i / 2, second_row = i % 2;  // a warp computes rows 2 * warp and 2 * warp + 1
+            float values[2];
 #pragma unroll
             for (int c = 0; c < 2; ++c) {
-                const int entry = group * 4 + below_first * 2 + c;
-                const float value = from_lane(sum[entry], left) + sum[32 + entry] + from_lane(sum[64 + entry], right);
+                const int entry = group * 4 + second_row * 2 + c;
+                const float value = shuffle(accumulator[entry], left) + accumulator[32 + entry] +
+                                    shuffle(accumulator[64 + entry], right);
                 if (BACKWARD) {
-                    const float y = c ? second_of(seen[i]) : first_of(seen[i]);
-                    both[c] = activation_grad(value, y);
+                    values[c] = activation_grad(value, c ? unpack_high(y_pairs[i]) : unpack_low(y_pairs[i]));
                 } else {
-                    both[c] = activated(value + (c ? added[group].y : added[group].x));
+                    values[c] = activate(value + (c ? bias_pairs[group].y : bias_pairs[group].x));
                 }
             }
-            const uint32_t pair = packed(both[0], both[1]);
-            if (live && to != nullptr) to[group * PIXELS * 4 + below_first * SIDE * 4] = pair;
+            const uint32_t pair = pack_bf16(values[0], values[1]);
+            if (exists && to != nullptr) to[group * PIXELS * 4 + second_row * SIDE * 4] = pair;
             if (is_last) continue;
-            const unsigned row = warp * 2 + below_first;
-            unsigned char* place = map + group * GROUP_BYTES;
-            *reinterpret_cast<uint32_t*>(place + (row + 1) * ROW_BYTES) = pair;
-            if (row == 0) *reinterpret_cast<uint32_t*>(place + (SIDE + 1) * ROW_BYTES) = pair;
-            if (row == SIDE - 1) *reinterpret_cast<uint32_t*>(place) = pair;
+            const unsigned row = warp * 2 + second_row;
+            unsigned char* pixel = pixels + group * GROUP_BYTES;
+            *reinterpret_cast<uint32_t*>(pixel + (row + 1) * ROW_BYTES) = pair;
+            if (row == 0) *reinterpret_cast<uint32_t*>(pixel + (SIDE + 1) * ROW_BYTES) = pair;
+            if (row == SIDE - 1) *reinterpret_cast<uint32_t*>(pixel) = pair;
         }
         if (!is_last) {
-            publish_memory();
-            synchronize_four_warps(image + 1);
+            fence_async_proxy();
+            sync_warpgroup(image + 1);
             if (warp == 0 && lane == 0) {
                 Barrier* ready = memory.ready(image, layer);
-                arrive_for_bytes(ready, HALF_BYTES);
-                const Address there = address_in(half ^ 1, address_of(given_half));
-                copy_to_block(there, given_half, HALF_BYTES, address_in(half ^ 1, address_of(ready)));
+                arrive_and_expect_bytes(ready, HALF_MAP_BYTES);
+                const SharedAddress to = address_in_rank(rank ^ 1, shared_address(half_map));
+                bulk_copy_to_rank(to, half_map, HALF_MAP_BYTES, address_in_rank(rank ^ 1, shared_address(ready)));
             }
         }
-        below += step;
-        out += step;
-        bias += given.down * given.networks * CHANNELS;
+        y += layer_stride;
+        out += layer_stride;
+        bias += params.direction * params.networks * CHANNELS;
     }
 }
 
 template <bool BACKWARD>
-__global__ void CLUSTER_OF_TWO __launch_bounds__(CHAIN_THREADS, 1) chain_kernel(const ChainArguments given) {
+__global__ void CLUSTER_OF_TWO __launch_bounds__(CHAIN_THREADS, 1) chain_kernel(const ChainParams params) {
     const ChainMemory memory(shared_memory());
-    const unsigned warp = threadIdx.x / WARP, half = rank_in_cluster();
+    const unsigned warp = threadIdx.x / WARP_SIZE, rank = cluster_rank();
     if (threadIdx.x == 0) {
-        for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-            prepare(memory.full(chunk), 1);
-            prepare(memory.empty(chunk), CHAIN_WARPS);
+        for (int stage = 0; stage < WEIGHT_STAGES; ++stage) {
+            init_barrier(memory.full(stage), 1);
+            init_barrier(memory.empty(stage), CHAIN_CONSUMER_WARPS);
         }
-        for (int each = 0; each < 4; ++each) prepare(memory.ready(each / 2, each), 1);
-        publish_barriers();
+        for (int i = 0; i < 4; ++i) init_barrier(memory.ready(i / 2, i), 1);
+        fence_barrier_init();
     }
-    if (warp < CHAIN_WARPS) {
-        const int image = warp / 4, place = blockIdx.x / 2 * 2 + image;
-        const uint4* x = given.x + (static_cast<long long>(blockIdx.y) * given.images + place) * (MAP / 8);
-        fill_map(memory.map(image, 0), x, place < given.images);
-        publish_memory();
+    if (warp < CHAIN_CONSUMER_WARPS) {
+        const int image = warp / 4, image_index = blockIdx.x / 2 * 2 + image;
+        const long long index = static_cast<long long>(blockIdx.y) * params.images + image_index;
+        const uint4* x = params.x + index * (IMAGE_SIZE / 8);
+        load_map(memory.map(image, 0), x, image_index < params.images);
+        fence_async_proxy();
     }
-    synchronize();
-    synchronize_cluster();
-    if (warp < CHAIN_WARPS) {
-        compute_layers<BACKWARD>(memory, given, half);
-    } else if (threadIdx.x % WARP == 0) {
-        fetch_weights(memory, given, half);
+    sync_threads();
+    sync_cluster();
+    if (warp < CHAIN_CONSUMER_WARPS) {
+        compute_layers<BACKWARD>(memory, params, rank);
+    } else if (threadIdx.x % WARP_SIZE == 0) {
+        load_weights(memory, params, rank);
     }
-    converge();
-    synchronize_cluster();  // nobody leaves while others copy to them
+    sync_warp();
+    sync_cluster();  // a block must not exit while the other one copies to it
 }
 
 }  // namespace

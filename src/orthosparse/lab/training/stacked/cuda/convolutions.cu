@@ -1,12 +1,13 @@
-// Convolutions of 3 x 3 taps and stride 1 on maps that pad with zeros, of as many channels as they see, for all
-// networks of a stack at once; with what comes before and after them in a residual network. bfloat16, sums in float32.
+// Convolutions of 3 x 3 taps and stride 1, padded with zeros, with equal numbers of input and output channels, for all
+// networks of a stack; with the normalisations and activations around them in a residual network. In bfloat16 with
+// float32 accumulators.
 //
-// Samples are [networks, images, side, side, channels], weights [networks, out, taps, in]. A block takes some images of
-// one network, a tile at a time: it reads the maps of a tile into shared memory, once, inside a border of zeros. A tap
-// is then only another address there, and tensor cores read their operands from it as they are.
+// Samples are [networks, images, side, side, channels], weights [networks, out, taps, in]. A block computes some images
+// of one network, a tile at a time. It loads the maps of a tile into shared memory once, with a halo of zeros. A tap is
+// then only an offset of the address, and tensor cores read their operands from there.
 //
-// Sums over rows are taken by tile and added up later in one order: they depend neither on when a block ran nor on the
-// other networks.
+// Sums over pixels are stored for each tile and added up later in a fixed order: they depend neither on the order in
+// which blocks run nor on the other networks.
 #include <backward.cuh>
 #include <forward.cuh>
 #include <primitives.cuh>
@@ -14,57 +15,59 @@
 namespace {
 
 template <int CHANNELS>
-int run_forward(const ForwardArguments& given, dim3 grid, void* stream) {
-    const int threads = Forward<CHANNELS>::WARPS * WARP;
-    return launch(forward_kernel<CHANNELS>, grid, threads, ForwardMemory<CHANNELS>::BYTES, stream, given);
+int launch_forward(const ForwardParams& params, dim3 grid, void* stream) {
+    const int threads = ForwardConfig<CHANNELS>::WARPS * WARP_SIZE;
+    return launch(forward_kernel<CHANNELS>, grid, threads, ForwardMemory<CHANNELS>::BYTES, stream, params);
 }
 
 template <int CHANNELS>
-int run_backward(const BackwardArguments& given, dim3 grid, void* stream) {
+int launch_backward(const BackwardParams& params, dim3 grid, void* stream) {
     const int threads = BackwardBlock<CHANNELS>::THREADS;
-    return launch(backward_kernel<CHANNELS>, grid, threads, BackwardMemory<CHANNELS>::BYTES, stream, given);
+    return launch(backward_kernel<CHANNELS>, grid, threads, BackwardMemory<CHANNELS>::BYTES, stream, params);
 }
 
-constexpr int NO_SUCH_CHANNELS = -1;
+constexpr int UNSUPPORTED_CHANNELS = -1;
 
 }  // namespace
 
-// How a pass over convolutions of so many channels is shared out: images of a tile, blocks that a multiprocessor runs
-// at once, and bytes of shared memory that a block needs.
+// How a pass is shared out: images of a tile, and what a block needs.
 struct Plan {
-    int images, blocks, bytes;
+    int images, blocks_per_sm, shared_bytes;
 };
 
 template <int CHANNELS>
-void fill(Plan (&plans)[2]) {
-    plans[0] = {Forward<CHANNELS>::IMAGES, Forward<CHANNELS>::BLOCKS, ForwardMemory<CHANNELS>::BYTES};
-    plans[1] = {Backward<CHANNELS>::IMAGES, Backward<CHANNELS>::BLOCKS, BackwardMemory<CHANNELS>::BYTES};
+void fill_plans(Plan (&plans)[2]) {
+    using Forward = ForwardConfig<CHANNELS>;
+    using Backward = BackwardConfig<CHANNELS>;
+    plans[0] = {Forward::IMAGES, Forward::BLOCKS_PER_SM, ForwardMemory<CHANNELS>::BYTES};
+    plans[1] = {Backward::IMAGES, Backward::BLOCKS_PER_SM, BackwardMemory<CHANNELS>::BYTES};
 }
 
-// Gives the plans of the forward and of the backward pass, and returns whether blocks of both have room on a device.
-extern "C" int plans_of(int channels, int device, Plan (&plans)[2]) {
-    if (channels == 16) fill<16>(plans);
-    if (channels == 32) fill<32>(plans);
-    if (channels == 64) fill<64>(plans);
-    return plans[0].bytes <= room_on(device) && plans[1].bytes <= room_on(device);
+// Fills the plans of the forward and of the backward pass; returns whether the device has shared memory for both.
+extern "C" int get_plans(int channels, int device, Plan (&plans)[2]) {
+    if (channels == 16) fill_plans<16>(plans);
+    if (channels == 32) fill_plans<32>(plans);
+    if (channels == 64) fill_plans<64>(plans);
+    return plans[0].shared_bytes <= max_shared_memory(device) && plans[1].shared_bytes <= max_shared_memory(device);
 }
 
-// Writes the convolution of x, and unless null its sums: [networks, tiles, 2, channels]. Unless null, scale_shift is
-// what normalises x first, before its activation.
-extern "C" int convolve_forward(int channels, int networks, int blocks, ForwardArguments given, void* stream) {
+// Stores the convolution of x and, unless null, the sums of it and of its squares: [networks, tiles, 2, channels].
+// Unless scale_shift is null, x is normalised by it and activated first.
+extern "C" int convolve_forward(int channels, int networks, int blocks, ForwardParams params, void* stream) {
     const dim3 grid(blocks, networks, 1);
-    if (channels == 16) return run_forward<16>(given, grid, stream);
-    if (channels == 32) return run_forward<32>(given, grid, stream);
-    if (channels == 64) return run_forward<64>(given, grid, stream);
-    return NO_SUCH_CHANNELS;
+    if (channels == 16) return launch_forward<16>(params, grid, stream);
+    if (channels == 32) return launch_forward<32>(params, grid, stream);
+    if (channels == 64) return launch_forward<64>(params, grid, stream);
+    return UNSUPPORTED_CHANNELS;
 }
 
-// Takes the gradient v after the normalisation of z, which is a convolution of x, back to before the activation that
-// gave x: that, its sums with `below`, and the products whose sum over blocks is the gradient of the weights.
-extern "C" int convolve_backward(int channels, int networks, int blocks, BackwardArguments given, void* stream) {
+// Takes the gradient of the normalised z, which is a convolution of x, and unless null another gradient of x. Stores
+// the gradient before the activation whose output is x (out), the sums of it and of its product with previous_z, and
+// the gradient of the weights, [networks, blocks, out, taps, in], which is to be summed over blocks.
+extern "C" int convolve_backward(int channels, int networks, int blocks, BackwardParams params, void* stream) {
     const dim3 grid(blocks, networks, 1);
-    if (channels == 16) return run_backward<16>(given, grid, stream);
-    if (channels == 32) return run_backward<32>(given, grid, stream);
-    if (channels == 64) return run_backward<64>(given, grid, stream);
-    return NO_SUCH_CHANNELS;
+    if (channels == 16) return launch_backward<16>(params, grid, stream);
+    if (channels == 32) return launch_backward<32>(params, grid, stream);
+    if (channels == 64) return launch_backward<64>(params, grid, stream);
+    return UNSUPPORTED_CHANNELS;
 }

@@ -1,4 +1,4 @@
-// Products of tensor cores with maps in shared memory, and what threads do with the results.
+// Products of tensor cores with tiles in shared memory, and what threads do with the accumulators.
 #pragma once
 
 #include <primitives.cuh>
@@ -6,49 +6,51 @@
 
 namespace {
 
-// Adds the convolution of a strip of a tile, for 8 * COLUMNS output channels from `first` on.
-template <int CHANNELS, int IMAGES, int MATRICES, int COLUMNS, bool BACKWARD>
-__device__ void convolve_strip(float (&sums)[MATRICES][COLUMNS][4], Address maps, Address weights, unsigned row,
-                               unsigned first, unsigned lane) {
+// Adds the convolution of the pixels of a warp, of which `pixel` is the first, to 8 * MMA_N output channels from
+// `first_channel` on. BACKWARD, the kernel is flipped and transposed.
+template <int CHANNELS, int IMAGES, int MMA_M, int MMA_N, bool BACKWARD>
+__device__ void convolve_warp_tile(float (&accumulator)[MMA_M][MMA_N][4], SharedAddress maps, SharedAddress weights,
+                                   unsigned pixel, unsigned first_channel, unsigned lane) {
     using Maps = Tile<CHANNELS, IMAGES>;
-    using Own = Strip<CHANNELS, MATRICES>;
-    constexpr int SEEN = MATRICES + 2 / Own::MAP_ROWS;
-    // Of the rows of a map that a strip sees, the first is the one above it.
-    maps += Maps::offset(row) - Maps::DOWN + (lane % Own::ACROSS) * Maps::PITCH + lane % 16 / Own::ACROSS * Maps::DOWN +
-            lane / 16 * 16;
-    // Rows 0 to 7 of weights come in two matrices for one product, then in two for the next.
-    weights += BACKWARD ? lane % 16 * Maps::PITCH + (first / 8 + lane / 16) * 16
-                        : (first + lane / 16 * 8 + lane % 8) * Maps::PITCH + lane / 8 % 2 * 16;
+    using Warp = WarpTile<CHANNELS, MMA_M>;
+    constexpr int OPERANDS = MMA_M + 2 / Warp::MMA_ROWS;  // with the rows above and below
+    // The addresses of this lane for ldmatrix: of the row of pixels above the first one, and of the weights, of which
+    // rows 0 to 7 are two matrices for one product, followed by two for the next one.
+    maps += Maps::offset(pixel) - Maps::ROW_BYTES + (lane % Warp::WIDTH) * Maps::PIXEL_BYTES +
+            lane % 16 / Warp::WIDTH * Maps::ROW_BYTES + lane / 16 * 16;
+    weights += BACKWARD ? lane % 16 * Maps::PIXEL_BYTES + (first_channel / 8 + lane / 16) * 16
+                        : (first_channel + lane / 16 * 8 + lane % 8) * Maps::PIXEL_BYTES + lane / 8 % 2 * 16;
 #pragma unroll
-    for (int across = 0; across < 3; ++across) {
+    for (int tap_column = 0; tap_column < 3; ++tap_column) {
 #pragma unroll
-        for (int inner = 0; inner < CHANNELS; inner += 16) {
-            const int step = (BACKWARD ? 1 - across : across - 1) * Maps::PITCH + inner * 2;
-            uint32_t seen[SEEN][4];
+        for (int k = 0; k < CHANNELS; k += 16) {
+            const int offset = (BACKWARD ? 1 - tap_column : tap_column - 1) * Maps::PIXEL_BYTES + k * 2;
+            uint32_t a[OPERANDS][4];
 #pragma unroll
-            for (int m = 0; m < SEEN; ++m) load_matrices(seen[m], maps + m * Own::MAP_ROWS * Maps::DOWN + step);
+            for (int m = 0; m < OPERANDS; ++m) ldmatrix_x4(a[m], maps + m * Warp::MMA_ROWS * Maps::ROW_BYTES + offset);
 #pragma unroll
-            for (int down = 0; down < 3; ++down) {
-                const int tap = (down * 3 + across) * CHANNELS * Maps::PITCH, map_row = BACKWARD ? 2 - down : down;
+            for (int tap_row = 0; tap_row < 3; ++tap_row) {
+                const int tap = (tap_row * 3 + tap_column) * CHANNELS * Maps::PIXEL_BYTES;
+                const int map_row = BACKWARD ? 2 - tap_row : tap_row;
 #pragma unroll
-                for (int column = 0; column < COLUMNS; column += 2) {
+                for (int n = 0; n < MMA_N; n += 2) {
                     uint32_t b[4];
                     if (BACKWARD) {
-                        load_matrices_transposed(b, weights + tap + inner * Maps::PITCH + column * 16);
+                        ldmatrix_x4_transposed(b, weights + tap + k * Maps::PIXEL_BYTES + n * 16);
                     } else {
-                        load_matrices(b, weights + tap + column * 8 * Maps::PITCH + inner * 2);
+                        ldmatrix_x4(b, weights + tap + n * 8 * Maps::PIXEL_BYTES + k * 2);
                     }
 #pragma unroll
-                    for (int m = 0; m < MATRICES; ++m) {
-                        const uint32_t (&above)[4] = seen[m + map_row / Own::MAP_ROWS];
-                        if (map_row % Own::MAP_ROWS == 0) {
-                            multiply(sums[m][column], above, b[0], b[1]);
-                            multiply(sums[m][column + 1], above, b[2], b[3]);
-                        } else {  // the second row of one matrix, and the first of the next
-                            const uint32_t (&below)[4] = seen[m + map_row / Own::MAP_ROWS + 1];
-                            const uint32_t both[] = {above[1], below[0], above[3], below[2]};
-                            multiply(sums[m][column], both, b[0], b[1]);
-                            multiply(sums[m][column + 1], both, b[2], b[3]);
+                    for (int m = 0; m < MMA_M; ++m) {
+                        const uint32_t (&first)[4] = a[m + map_row / Warp::MMA_ROWS];
+                        if (map_row % Warp::MMA_ROWS == 0) {
+                            mma_m16n8k16(accumulator[m][n], first, b[0], b[1]);
+                            mma_m16n8k16(accumulator[m][n + 1], first, b[2], b[3]);
+                        } else {  // the second row of one operand, and the first row of the next
+                            const uint32_t (&second)[4] = a[m + map_row / Warp::MMA_ROWS + 1];
+                            const uint32_t joined[] = {first[1], second[0], first[3], second[2]};
+                            mma_m16n8k16(accumulator[m][n], joined, b[0], b[1]);
+                            mma_m16n8k16(accumulator[m][n + 1], joined, b[2], b[3]);
                         }
                     }
                 }
@@ -57,24 +59,24 @@ __device__ void convolve_strip(float (&sums)[MATRICES][COLUMNS][4], Address maps
     }
 }
 
-// The channels that a thread has of one row, 2 * COUNT of them, side by side.
-template <int COUNT>
-struct ChannelRun {
-    uint32_t pair[COUNT];
+// The adjacent channels of a pixel that a thread computes: PAIRS pairs of bfloat16.
+template <int PAIRS>
+struct ChannelPairs {
+    uint32_t pair[PAIRS];
 
-    __device__ static ChannelRun read(const unsigned char* from) {
-        if constexpr (COUNT == 4) {
-            const uint4 all = *reinterpret_cast<const uint4*>(from);
-            return {{all.x, all.y, all.z, all.w}};
+    __device__ static ChannelPairs load(const unsigned char* from) {
+        if constexpr (PAIRS == 4) {
+            const uint4 value = *reinterpret_cast<const uint4*>(from);
+            return {{value.x, value.y, value.z, value.w}};
         } else {
-            static_assert(COUNT == 2);
-            const uint2 all = *reinterpret_cast<const uint2*>(from);
-            return {{all.x, all.y}};
+            static_assert(PAIRS == 2);
+            const uint2 value = *reinterpret_cast<const uint2*>(from);
+            return {{value.x, value.y}};
         }
     }
 
-    __device__ void write(unsigned char* to) const {
-        if constexpr (COUNT == 4) {
+    __device__ void store(unsigned char* to) const {
+        if constexpr (PAIRS == 4) {
             *reinterpret_cast<uint4*>(to) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
         } else {
             *reinterpret_cast<uint2*>(to) = make_uint2(pair[0], pair[1]);
@@ -82,43 +84,44 @@ struct ChannelRun {
     }
 };
 
-// Sums of some channels over the rows of a thread, of two kinds.
-template <int COUNT>
-struct Sums {
-    float one[2 * COUNT], two[2 * COUNT];
+// Two sums over pixels for each channel of a thread: of a value, and of its product with another one.
+template <int PAIRS>
+struct ChannelSums {
+    float value_sum[2 * PAIRS], product_sum[2 * PAIRS];
 
     __device__ void clear() {
 #pragma unroll
-        for (int i = 0; i < 2 * COUNT; ++i) one[i] = two[i] = 0;
+        for (int i = 0; i < 2 * PAIRS; ++i) value_sum[i] = product_sum[i] = 0;
     }
 
-    __device__ void add(int i, float value, float other) { one[i] += value, two[i] += value * other; }
+    __device__ void add(int i, float value, float other) { value_sum[i] += value, product_sum[i] += value * other; }
 
-    // Writes the sums of a warp, [2, CHANNELS], for its channels from `first` on.
+    // Reduces the sums over the warp, and stores those of its channels in [2, CHANNELS].
     template <int CHANNELS>
-    __device__ void write(float* to, unsigned first, unsigned lane) {
+    __device__ void store(float* to, unsigned first_channel, unsigned lane) {
 #pragma unroll
-        for (int i = 0; i < 2 * COUNT; ++i) {
+        for (int i = 0; i < 2 * PAIRS; ++i) {
 #pragma unroll
-            for (int distance = 4; distance < WARP; distance *= 2) {
-                one[i] += shuffled(one[i], distance);
-                two[i] += shuffled(two[i], distance);
+            for (int mask = 4; mask < WARP_SIZE; mask *= 2) {
+                value_sum[i] += shuffle_xor(value_sum[i], mask);
+                product_sum[i] += shuffle_xor(product_sum[i], mask);
             }
             if (lane < 4) {
-                to[first + lane * 2 * COUNT + i] = one[i];
-                to[CHANNELS + first + lane * 2 * COUNT + i] = two[i];
+                to[first_channel + lane * 2 * PAIRS + i] = value_sum[i];
+                to[CHANNELS + first_channel + lane * 2 * PAIRS + i] = product_sum[i];
             }
         }
     }
 };
 
-// Adds up what warps have written of a tile, those that have a channel, in order. GROUPS of warps share the channels.
+// Adds up the sums that warps have stored for a tile, [WARPS, 2, CHANNELS], in a fixed order. Warp w has those of the
+// group of channels w % GROUPS.
 template <int CHANNELS, int WARPS, int GROUPS>
-__device__ void gather(float* to, const float* parts, unsigned thread, int threads) {
+__device__ void reduce_warp_sums(float* to, const float* warp_sums, unsigned thread, int threads) {
     for (unsigned i = thread; i < 2 * CHANNELS; i += threads) {
         float sum = 0;
         for (unsigned warp = i % CHANNELS / (CHANNELS / GROUPS); warp < WARPS; warp += GROUPS) {
-            sum += parts[warp * 2 * CHANNELS + i];
+            sum += warp_sums[warp * 2 * CHANNELS + i];
         }
         to[i] = sum;
     }

@@ -1,4 +1,4 @@
-// Maps and weights in shared memory: where they lie, and how they are read from global memory.
+// Tiles of samples and weights in shared memory: their layout, and loading them from global memory.
 #pragma once
 
 #include <activations.cuh>
@@ -6,179 +6,188 @@
 
 namespace {
 
-struct alignas(16) Chunk {  // eight numbers, as they lie in memory
+constexpr int TAPS = 9;
+constexpr int CHANNELS_TIMES_SIDE = 512;  // of all maps
+
+struct alignas(16) Chunk {  // eight numbers in bfloat16, the unit of loads and stores
     uint32_t pair[4];
 };
 
-__device__ inline Chunk read(const Chunk* from) {
-    const uint4 all = *reinterpret_cast<const uint4*>(from);
-    return {{all.x, all.y, all.z, all.w}};
+__device__ inline Chunk load(const Chunk* from) {
+    const uint4 value = *reinterpret_cast<const uint4*>(from);
+    return {{value.x, value.y, value.z, value.w}};
 }
 
-// The maps of a tile in shared memory, one image below the other. A column of zeros is both to the right of a row and
-// to the left of the next, a row of zeros both below an image and above the next. Behind the channels of a pixel are 16
-// bytes more, so that the same 16 bytes of eight pixels side by side lie in all banks.
+// The maps of a tile in shared memory, one image after the other, with a halo of zeros. A column of zeros is the halo
+// on the right of a row and on the left of the next one, a row of zeros that below an image and above the next one. 16
+// bytes of padding after the channels of a pixel avoid bank conflicts: eight neighboring pixels use all banks.
 template <int CHANNELS, int IMAGES>
 struct Tile {
-    static constexpr int SIDE = 512 / CHANNELS, WIDE = SIDE + 1, CHUNKS = CHANNELS / 8, PITCH = CHANNELS * 2 + 16;
-    static constexpr int DOWN = WIDE * PITCH;  // bytes from a pixel to the one below it
-    static constexpr int PIXELS = (IMAGES * WIDE + 1) * WIDE + 1, BYTES = PIXELS * PITCH;
-    static constexpr int ROWS = IMAGES * SIDE * SIDE, COPIES = ROWS * CHUNKS;  // without borders
+    static constexpr int SIDE = CHANNELS_TIMES_SIDE / CHANNELS, HALO_SIDE = SIDE + 1, CHUNKS = CHANNELS / 8;
+    static constexpr int IMAGE_SIZE = CHANNELS * SIDE * SIDE;  // in numbers
+    static constexpr int PIXEL_BYTES = CHANNELS * 2 + 16, ROW_BYTES = HALO_SIDE * PIXEL_BYTES;
+    static constexpr int BYTES = ((IMAGES * HALO_SIDE + 1) * HALO_SIDE + 1) * PIXEL_BYTES;
+    static constexpr int PIXELS = IMAGES * SIDE * SIDE, TILE_CHUNKS = PIXELS * CHUNKS;  // without the halo
 
-    // Where the pixel of a row of samples lies.
-    __device__ static unsigned offset(unsigned row) {
-        const unsigned image = row / (SIDE * SIDE), down = row / SIDE % SIDE, across = row % SIDE;
-        return ((image * WIDE + down + 1) * WIDE + across + 1) * PITCH;
+    // The offset in bytes of a pixel.
+    __device__ static unsigned offset(unsigned pixel) {
+        const unsigned image = pixel / (SIDE * SIDE), row = pixel / SIDE % SIDE, column = pixel % SIDE;
+        return ((image * HALO_SIDE + row + 1) * HALO_SIDE + column + 1) * PIXEL_BYTES;
     }
 };
 
-// 16 rows of samples that go through a product together: of one row of a map, or of two where rows have eight pixels.
-// Those that a warp takes at once, MATRICES of them, lie below each other, so that what it reads serves three taps.
-template <int CHANNELS, int MATRICES>
-struct Strip {
-    static constexpr int SIDE = 512 / CHANNELS, ACROSS = SIDE < 16 ? SIDE : 16, MAP_ROWS = 16 / ACROSS;
-    static constexpr int HIGH = MATRICES * MAP_ROWS, COUNT = SIDE / ACROSS * (SIDE / HIGH);  // of an image
-    static constexpr int NEXT = MAP_ROWS * SIDE;  // samples from one matrix to the next
+// The pixels that a warp computes at once: MMA_M operands of 16 pixels. An operand is a part of a row of a map, or two
+// rows of eight pixels. The operands of a warp lie below each other, so that what is loaded serves three rows of taps.
+template <int CHANNELS, int MMA_M>
+struct WarpTile {
+    static constexpr int SIDE = CHANNELS_TIMES_SIDE / CHANNELS, WIDTH = SIDE < 16 ? SIDE : 16;
+    static constexpr int MMA_ROWS = 16 / WIDTH, HEIGHT = MMA_M * MMA_ROWS;  // rows of a map: of an operand, and of all
+    static constexpr int PER_IMAGE = SIDE / WIDTH * (SIDE / HEIGHT);
+    static constexpr int MMA_PIXELS = MMA_ROWS * SIDE;  // from an operand to the one below it
 
-    // The first row of a strip.
-    __device__ static unsigned row(unsigned strip) {
-        const unsigned image = strip / COUNT, own = strip % COUNT;
-        return (image * SIDE + own / (SIDE / ACROSS) * HIGH) * SIDE + own % (SIDE / ACROSS) * ACROSS;
+    __device__ static unsigned first_pixel(unsigned index) {
+        const unsigned image = index / PER_IMAGE, within = index % PER_IMAGE;
+        const unsigned row = image * SIDE + within / (SIDE / WIDTH) * HEIGHT;
+        return row * SIDE + within % (SIDE / WIDTH) * WIDTH;
     }
 };
 
-// Where numbers of a channel are among those that threads read by eight channels: in all banks.
-__device__ inline unsigned slot_of(unsigned channel) { return channel + channel / 8; }
-constexpr int bytes_of_coefficients(int channels) { return (channels + channels / 8) * 16; }
+// Coefficients of channels are float4, padded so that reading every eighth channel uses all banks.
+__device__ inline unsigned coefficient_index(unsigned channel) { return channel + channel / 8; }
+constexpr int coefficient_bytes(int channels) { return (channels + channels / 8) * 16; }
 
-// Where in the products output channel `channel` is: in such an order a thread has 2 * COLUMNS channels that are side
-// by side in memory. COLUMNS are the matrices of eight columns that a warp computes.
-template <int COLUMNS>
-__device__ inline int place_of(unsigned channel) {
-    const unsigned own = channel % (8 * COLUMNS);
-    return channel - own + own % (2 * COLUMNS) / 2 * 8 + own / (2 * COLUMNS) * 2 + own % 2;
+// The column of an output channel in the products: permuted so that the 2 * MMA_N channels that a thread computes are
+// adjacent in memory. MMA_N is the number of operands of eight columns of a warp.
+template <int MMA_N>
+__device__ inline int permuted_column(unsigned channel) {
+    const unsigned within = channel % (8 * MMA_N);
+    return channel - within + within % (2 * MMA_N) / 2 * 8 + within / (2 * MMA_N) * 2 + within % 2;
 }
 
-// Reads the weights of a network into shared memory, by tap: [out, in], output channels in the order of `place_of`;
-// BACKWARD, where they change roles, the input channels are.
-template <int CHANNELS, int COLUMNS, bool BACKWARD>
-__device__ void read_weights(unsigned char* to, const Chunk* weights, unsigned thread, int threads) {
-    constexpr int CHUNKS = CHANNELS / 8, PITCH = Tile<CHANNELS, 1>::PITCH;
+// Loads the weights of a network as [taps, out, in], output channels permuted by `permuted_column`. BACKWARD, in which
+// input channels are the columns of the products, these are permuted.
+template <int CHANNELS, int MMA_N, bool BACKWARD>
+__device__ void load_weights(unsigned char* to, const Chunk* weights, unsigned thread, int threads) {
+    constexpr int CHUNKS = CHANNELS / 8, ROW_BYTES = Tile<CHANNELS, 1>::PIXEL_BYTES;
 #pragma unroll 4
-    for (unsigned i = thread; i < 9 * CHANNELS * CHUNKS; i += threads) {
-        const unsigned out = i / (9 * CHUNKS), tap = i / CHUNKS % 9, in = i % CHUNKS * 8;
+    for (unsigned i = thread; i < TAPS * CHANNELS * CHUNKS; i += threads) {
+        const unsigned out = i / (TAPS * CHUNKS), tap = i / CHUNKS % TAPS, in = i % CHUNKS * 8;
         if (!BACKWARD) {
-            copy(to + (tap * CHANNELS + place_of<COLUMNS>(out)) * PITCH + in * 2, weights + i);
+            cp_async(to + (tap * CHANNELS + permuted_column<MMA_N>(out)) * ROW_BYTES + in * 2, weights + i);
             continue;
         }
-        const Chunk found = read(weights + i);
-        unsigned char* row = to + (tap * CHANNELS + out) * PITCH;
+        const Chunk chunk = load(weights + i);
+        unsigned char* row = to + (tap * CHANNELS + out) * ROW_BYTES;
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
-            *reinterpret_cast<uint32_t*>(row + place_of<COLUMNS>(in + 2 * n) * 2) = found.pair[n];
+            *reinterpret_cast<uint32_t*>(row + permuted_column<MMA_N>(in + 2 * n) * 2) = chunk.pair[n];
         }
     }
 }
 
-// Reads a tile without its border, several chunks of 16 bytes at once, and writes what `change` makes of them. A thread
-// has the same channels of all its pixels; `change` gets all the chunks and the first channel.
-template <int CHANNELS, int IMAGES, int THREADS, int AT_ONCE, int SOURCES, typename Change>
-__device__ void read_changed(unsigned char* to, const Chunk* const (&from)[SOURCES], unsigned copies, unsigned thread,
-                             Change change) {
+// Loads a tile from one or more sources, UNROLL chunks at a time, and stores the result of `transform`: it gets the
+// chunks, [SOURCES][UNROLL], and their first channel, and leaves the result in those of source 0. A thread has the same
+// channels of all its pixels. Chunks from `valid_chunks` on, of images that do not exist, are zeros.
+template <int CHANNELS, int IMAGES, int THREADS, int UNROLL, int SOURCES, typename Transform>
+__device__ void load_transformed(unsigned char* to, const Chunk* const (&sources)[SOURCES], unsigned valid_chunks,
+                                 unsigned thread, Transform transform) {
     using Maps = Tile<CHANNELS, IMAGES>;
-    static_assert(Maps::COPIES % (AT_ONCE * THREADS) == 0 && THREADS % Maps::CHUNKS == 0);
+    static_assert(Maps::TILE_CHUNKS % (UNROLL * THREADS) == 0 && THREADS % Maps::CHUNKS == 0);
     const unsigned chunk = thread % Maps::CHUNKS;
 #pragma unroll 1
-    for (unsigned start = thread; start < Maps::COPIES; start += AT_ONCE * THREADS) {
-        Chunk found[SOURCES][AT_ONCE];
+    for (unsigned start = thread; start < Maps::TILE_CHUNKS; start += UNROLL * THREADS) {
+        Chunk chunks[SOURCES][UNROLL];
 #pragma unroll
-        for (int n = 0; n < AT_ONCE; ++n) {
+        for (int n = 0; n < UNROLL; ++n) {
 #pragma unroll
             for (int source = 0; source < SOURCES; ++source) {
                 const unsigned i = start + n * THREADS;
-                found[source][n] = IMAGES == 1 || i < copies ? read(from[source] + i) : Chunk{};
+                chunks[source][n] = IMAGES == 1 || i < valid_chunks ? load(sources[source] + i) : Chunk{};
             }
         }
-        change(found, chunk * 8);
+        transform(chunks, chunk * 8);
 #pragma unroll
-        for (int n = 0; n < AT_ONCE; ++n) {
+        for (int n = 0; n < UNROLL; ++n) {
             const unsigned i = start + n * THREADS;
             *reinterpret_cast<Chunk*>(to + Maps::offset(i / Maps::CHUNKS) + chunk * 16) =
-                IMAGES == 1 || i < copies ? found[0][n] : Chunk{};
+                IMAGES == 1 || i < valid_chunks ? chunks[0][n] : Chunk{};
         }
     }
 }
 
-// Reads the samples of a tile as they are.
+// Loads the samples of a tile as they are.
 template <int CHANNELS, int IMAGES, int THREADS>
-__device__ void read_plain(unsigned char* to, const Chunk* from, unsigned copies, unsigned thread) {
+__device__ void load_plain(unsigned char* to, const Chunk* x, unsigned valid_chunks, unsigned thread) {
     using Maps = Tile<CHANNELS, IMAGES>;
-    for (unsigned i = thread; i < Maps::COPIES; i += THREADS) {
-        unsigned char* place = to + Maps::offset(i / Maps::CHUNKS) + i % Maps::CHUNKS * 16;
-        if (IMAGES == 1 || i < copies) copy(place, from + i);
-        else *reinterpret_cast<Chunk*>(place) = Chunk{};
+    for (unsigned i = thread; i < Maps::TILE_CHUNKS; i += THREADS) {
+        unsigned char* chunk = to + Maps::offset(i / Maps::CHUNKS) + i % Maps::CHUNKS * 16;
+        if (IMAGES == 1 || i < valid_chunks) cp_async(chunk, x + i);
+        else *reinterpret_cast<Chunk*>(chunk) = Chunk{};
     }
 }
 
-// Reads the samples of a tile: as they are, or normalised (scale, shift and mean by channel) and activated.
-template <int CHANNELS, int IMAGES, int THREADS, int AT_ONCE>
-__device__ void read_samples(unsigned char* to, const Chunk* from, unsigned copies, const float4* scale_shift,
+// Loads the samples of a tile: as they are, or normalised (by scale, shift and mean of each channel) and activated.
+template <int CHANNELS, int IMAGES, int THREADS, int UNROLL>
+__device__ void load_samples(unsigned char* to, const Chunk* x, unsigned valid_chunks, const float4* scale_shift,
                              unsigned thread) {
-    if (scale_shift == nullptr) return read_plain<CHANNELS, IMAGES, THREADS>(to, from, copies, thread);
-    const Chunk* const sources[] = {from};
-    read_changed<CHANNELS, IMAGES, THREADS, AT_ONCE>(
-        to, sources, copies, thread, [scale_shift](auto& found, unsigned channel) {
+    if (scale_shift == nullptr) return load_plain<CHANNELS, IMAGES, THREADS>(to, x, valid_chunks, thread);
+    const Chunk* const sources[] = {x};
+    load_transformed<CHANNELS, IMAGES, THREADS, UNROLL>(
+        to, sources, valid_chunks, thread, [scale_shift](auto& chunks, unsigned channel) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const float4 one = scale_shift[slot_of(channel) + 2 * i],
-                             two = scale_shift[slot_of(channel) + 2 * i + 1];
-                for (Chunk& z : found[0]) {
-                    z.pair[i] = packed(activated((first_of(z.pair[i]) - one.z) * one.x + one.y),
-                                       activated((second_of(z.pair[i]) - two.z) * two.x + two.y));
+                const float4 low = scale_shift[coefficient_index(channel) + 2 * i],
+                             high = scale_shift[coefficient_index(channel) + 2 * i + 1];
+                for (Chunk& z : chunks[0]) {
+                    z.pair[i] = pack_bf16(activate((unpack_low(z.pair[i]) - low.z) * low.x + low.y),
+                                          activate((unpack_high(z.pair[i]) - high.z) * high.x + high.y));
                 }
             }
         });
 }
 
-// Reads a tile of the gradient before a normalisation: of v, that after it, and of z, its input.
-template <int CHANNELS, int IMAGES, int THREADS, int AT_ONCE>
-__device__ void read_gradient(unsigned char* to, const Chunk* v, const Chunk* z, unsigned copies,
+// Loads a tile of the gradient of the input `z` of a normalisation, computed from the gradient of its output.
+template <int CHANNELS, int IMAGES, int THREADS, int UNROLL>
+__device__ void load_gradient(unsigned char* to, const Chunk* grad, const Chunk* z, unsigned valid_chunks,
                               const float4* coefficients, unsigned thread) {
-    const Chunk* const sources[] = {v, z};
-    read_changed<CHANNELS, IMAGES, THREADS, AT_ONCE>(
-        to, sources, copies, thread, [coefficients](auto& found, unsigned channel) {
+    const Chunk* const sources[] = {grad, z};
+    load_transformed<CHANNELS, IMAGES, THREADS, UNROLL>(
+        to, sources, valid_chunks, thread, [coefficients](auto& chunks, unsigned channel) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const float4 one = coefficients[slot_of(channel) + 2 * i];
-                const float4 two = coefficients[slot_of(channel) + 2 * i + 1];
+                const float4 low = coefficients[coefficient_index(channel) + 2 * i];
+                const float4 high = coefficients[coefficient_index(channel) + 2 * i + 1];
 #pragma unroll
-                for (int n = 0; n < AT_ONCE; ++n) {
-                    const uint32_t v = found[0][n].pair[i], z = found[1][n].pair[i];
-                    found[0][n].pair[i] = packed(first_of(v) * one.x + ((first_of(z) - one.w) * one.y - one.z),
-                                                 second_of(v) * two.x + ((second_of(z) - two.w) * two.y - two.z));
+                for (int n = 0; n < UNROLL; ++n) {
+                    const uint32_t v = chunks[0][n].pair[i], z = chunks[1][n].pair[i];
+                    chunks[0][n].pair[i] =
+                        pack_bf16(unpack_low(v) * low.x + ((unpack_low(z) - low.w) * low.y - low.z),
+                                  unpack_high(v) * high.x + ((unpack_high(z) - high.w) * high.y - high.z));
                 }
             }
         });
 }
 
-// Reads COUNT coefficients of every channel of a network, [COUNT, networks, channels], and puts them side by side.
+// Loads COUNT coefficients of every channel of a network, [COUNT, networks, channels]; those of a channel become one
+// float4. Of a gradient, a * (v - c) + b * (z - mean), a * c is stored: a * v + (b * (z - mean) - a * c).
 template <int CHANNELS, int COUNT>
-__device__ void read_coefficients(float4* to, const void* from, unsigned network, int networks, unsigned thread) {
+__device__ void load_coefficients(float4* to, const void* from, unsigned network, int networks, unsigned thread) {
     if (thread >= CHANNELS) return;
-    const float* own = static_cast<const float*>(from) + network * CHANNELS + thread;
-    const int next = networks * CHANNELS;
-    // Of gradients a * (v - c) + b * (z - mean), which is a * v + (b * (z - mean) - a * c).
-    to[slot_of(thread)] = COUNT == 3 ? make_float4(own[0], own[next], own[2 * next], 0.0f)
-                                     : make_float4(own[0], own[next], own[0] * own[2 * next], own[3 * next]);
+    const float* values = static_cast<const float*>(from) + network * CHANNELS + thread;
+    const int stride = networks * CHANNELS;
+    to[coefficient_index(thread)] =
+        COUNT == 3 ? make_float4(values[0], values[stride], values[2 * stride], 0.0f)
+                   : make_float4(values[0], values[stride], values[0] * values[2 * stride], values[3 * stride]);
 }
 
-// Asks for so many bytes before they are needed.
+// Prefetches bytes into L2, by so many threads.
 template <int THREADS>
 __device__ void prefetch(const unsigned char* from, int bytes, unsigned thread) {
-    for (int i = 128 * thread; i < bytes; i += 128 * THREADS) prefetch_line(from + i);
+    constexpr int LINE = 128;  // bytes
+    for (int i = LINE * thread; i < bytes; i += LINE * THREADS) prefetch_l2(from + i);
 }
 
-__device__ inline void clear(unsigned char* memory, int bytes, unsigned thread, int threads) {
+__device__ inline void fill_with_zeros(unsigned char* memory, int bytes, unsigned thread, int threads) {
     for (unsigned i = thread; i < bytes / 16; i += threads) reinterpret_cast<Chunk*>(memory)[i] = Chunk{};
 }
 
