@@ -126,16 +126,6 @@ struct BackwardBlock {
         }
     }
 
-    // Prefetch what either kind of warps will load of a tile, while another tile is computed.
-    __device__ void prefetch_for_input_grad(int tile) const {
-        prefetch_tile<INPUT_GRAD_THREADS>(tile, params.grad, thread);
-        prefetch_tile<INPUT_GRAD_THREADS>(tile, params.z, thread);
-    }
-
-    __device__ void prefetch_for_weight_grad(int tile) const {
-        prefetch_tile<WEIGHT_GRAD_THREADS>(tile, params.x, thread - INPUT_GRAD_THREADS);
-    }
-
     // Prefetches a tile of a tensor, unless that is null.
     template <int LOADERS>
     __device__ void prefetch_tile(int tile, const void* tensor, unsigned loader) const {
@@ -321,7 +311,6 @@ __global__ void __launch_bounds__(BackwardBlock<CHANNELS>::THREADS, BackwardConf
             block.load_for_input_grad(tile);
             cp_async_wait_all();
             sync_threads();
-            if (tile + 1 < end) block.prefetch_for_input_grad(tile + 1);
             block.input_grad(tile, warp, lane);
             sync_threads();
             block.reduce_sums(tile);
@@ -334,7 +323,6 @@ __global__ void __launch_bounds__(BackwardBlock<CHANNELS>::THREADS, BackwardConf
             block.load_for_weight_grad(tile);
             cp_async_wait_all();
             sync_threads();
-            if (tile + 1 < end) block.prefetch_for_weight_grad(tile + 1);
             block.weight_grad(accumulator, weight_warp, lane);
             sync_threads();
         }
