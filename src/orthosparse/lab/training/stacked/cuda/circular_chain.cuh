@@ -1,7 +1,7 @@
 // Many layers of circular convolutions with their activations, forward or backward, in one launch.
 //
 // A cluster of two blocks takes two images of a network through all layers; each block computes half of the channels
-// and copies them to the other one. A consumer warpgroup computes each image, so that one can run wgmma while the other
+// and stores them in the shared memory of both. A consumer warpgroup computes each image, so that one can run wgmma while the other
 // applies activations. A producer warp loads the weights, which are all that is read from outside.
 //
 // The three taps of a row are columns of one product: the same pixels times three kernels. Their results belong to
@@ -28,12 +28,11 @@ namespace {
 constexpr int WEIGHT_STAGES = 2 * KERNEL_SIDE, STAGE_GROUPS = GROUPS / 2;
 constexpr int STAGE_GROUP_BYTES = KERNEL_SIDE * HALF * 16;  // of a group of input channels
 constexpr int STAGE_BYTES = STAGE_GROUPS * STAGE_GROUP_BYTES;
-constexpr int HALF_MAP_BYTES = STAGE_GROUPS * GROUP_BYTES;  // of half of the channels
 
 struct ChainMemory {
     static constexpr int MAPS = WEIGHT_STAGES * STAGE_BYTES;  // two of each of two images
     static constexpr int BARRIERS = MAPS + 4 * MAP_BYTES;
-    static constexpr int BYTES = BARRIERS + (2 * WEIGHT_STAGES + 4) * 8;
+    static constexpr int BYTES = BARRIERS + (2 * WEIGHT_STAGES + 2) * 8;
     unsigned char* memory;
     Barrier* barriers;
     __device__ explicit ChainMemory(unsigned char* memory)
@@ -45,11 +44,8 @@ struct ChainMemory {
     }
     __device__ Barrier* full(int stage) const { return barriers + stage; }
     __device__ Barrier* empty(int stage) const { return barriers + WEIGHT_STAGES + stage; }
-    // The output map of a layer is complete. Consecutive layers alternate between two barriers, so that the bytes of a
-    // copy are never counted for another layer.
-    __device__ Barrier* ready(int image, int layer) const {
-        return barriers + 2 * WEIGHT_STAGES + image * 2 + (layer & 1);
-    }
+    // The map that the next layer reads is complete.
+    __device__ Barrier* ready(int image) const { return barriers + 2 * WEIGHT_STAGES + image; }
 };
 
 constexpr int CHAIN_CONSUMER_WARPS = 8, CHAIN_THREADS = (CHAIN_CONSUMER_WARPS + 1) * WARP_SIZE;
@@ -127,7 +123,8 @@ __device__ void compute_layers(const ChainMemory& memory, const ChainParams& par
     float accumulator[96];
     for (int layer = 0; layer < params.layers; ++layer) {
         const bool is_last = layer == params.layers - 1, is_separate = is_last && params.last_out != nullptr;
-        if (layer > 0) wait_for_phase(memory.ready(image, layer - 1), (layer - 1) >> 1 & 1);
+        if (layer > 0) wait_for_phase(memory.ready(image), (layer - 1) & 1);
+        fence_async_proxy();
         // The operands of the epilogue, loaded before the main loop.
         uint32_t y_pairs[16];
         float2 bias_pairs[8];
@@ -142,8 +139,9 @@ __device__ void compute_layers(const ChainMemory& memory, const ChainParams& par
             for (int i = 0; i < 8; ++i) bias_pairs[i] = *reinterpret_cast<const float2*>(bias + i * 8);
         }
         convolve_map(accumulator, memory, image, layer, lane);
-        unsigned char* half_map = memory.map(image, layer + 1) + rank * HALF_MAP_BYTES;
-        unsigned char* pixels = half_map + column * PIXEL_BYTES + lane % 4 * 4;
+        const SharedAddress pixels = shared_address(memory.map(image, layer + 1)) + rank * STAGE_GROUPS * GROUP_BYTES +
+                                     column * PIXEL_BYTES + lane % 4 * 4;
+        const SharedAddress other_pixels = address_in_rank(rank ^ 1, pixels);
         uint32_t* to = is_separate ? params.last_out + start : params.out == nullptr ? nullptr : out;
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
@@ -163,21 +161,19 @@ __device__ void compute_layers(const ChainMemory& memory, const ChainParams& par
             const uint32_t pair = pack_bf16(values[0], values[1]);
             if (exists && to != nullptr) to[group * PIXELS * 4 + second_row * SIDE * 4] = pair;
             if (is_last) continue;
-            const unsigned row = warp * 2 + second_row;
-            unsigned char* pixel = pixels + group * GROUP_BYTES;
-            *reinterpret_cast<uint32_t*>(pixel + (row + 1) * ROW_BYTES) = pair;
-            if (row == 0) *reinterpret_cast<uint32_t*>(pixel + (SIDE + 1) * ROW_BYTES) = pair;
-            if (row == SIDE - 1) *reinterpret_cast<uint32_t*>(pixel) = pair;
+            const unsigned row = warp * 2 + second_row, offset = group * GROUP_BYTES + (row + 1) * ROW_BYTES;
+            store_in_cluster(address_in_rank(rank, pixels) + offset, pair);
+            store_in_cluster(other_pixels + offset, pair);
+            if (row == 0 || row == SIDE - 1) {
+                const unsigned halo = group * GROUP_BYTES + (row == 0 ? (SIDE + 1) * ROW_BYTES : 0);
+                store_in_cluster(address_in_rank(rank, pixels) + halo, pair);
+                store_in_cluster(other_pixels + halo, pair);
+            }
         }
         if (!is_last) {
             fence_async_proxy();
-            sync_warpgroup(image + 1);
-            if (warp == 0 && lane == 0) {
-                Barrier* ready = memory.ready(image, layer);
-                arrive_and_expect_bytes(ready, HALF_MAP_BYTES);
-                const SharedAddress to = address_in_rank(rank ^ 1, shared_address(half_map));
-                bulk_copy_to_rank(to, half_map, HALF_MAP_BYTES, address_in_rank(rank ^ 1, shared_address(ready)));
-            }
+            sync_warp();
+            if (lane < 2) arrive_in_cluster(address_in_rank(lane, shared_address(memory.ready(image))));
         }
         y += layer_stride;
         out += layer_stride;
@@ -194,7 +190,7 @@ __global__ void CLUSTER_OF_TWO __launch_bounds__(CHAIN_THREADS, 1) chain_kernel(
             init_barrier(memory.full(stage), 1);
             init_barrier(memory.empty(stage), CHAIN_CONSUMER_WARPS);
         }
-        for (int i = 0; i < 4; ++i) init_barrier(memory.ready(i / 2, i), 1);
+        for (int image = 0; image < 2; ++image) init_barrier(memory.ready(image), CHAIN_CONSUMER_WARPS);
         fence_barrier_init();
     }
     if (warp < CHAIN_CONSUMER_WARPS) {
@@ -212,7 +208,7 @@ __global__ void CLUSTER_OF_TWO __launch_bounds__(CHAIN_THREADS, 1) chain_kernel(
         load_weights(memory, params, rank);
     }
     sync_warp();
-    sync_cluster();  // a block must not exit while the other one copies to it
+    sync_cluster();  // a block must not exit while the other one stores to it
 }
 
 }  // namespace
