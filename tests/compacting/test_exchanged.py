@@ -290,6 +290,25 @@ def test_lbfgs_is_refused_since_it_would_go_on_with_the_old_parameters(exchange,
     assert all(new is old for new, old in zip(masked.parameters(), before, strict=True))
 
 
+@pytest.mark.parametrize("exchange", [compact, expand, orthosparse.bake])
+def test_weights_that_another_optimizer_trains_are_refused_since_it_would_lose_them(exchange, masked, generator):
+    if exchange is not compact:
+        compact(masked)
+    x, y = batch_for(masked, generator)
+    fc, others = [*masked.fc.parameters()], [p for name, p in masked.named_parameters() if not name.startswith("fc.")]
+    first, second = torch.optim.Adam(others), torch.optim.Adam(fc)
+    before = list(masked.parameters())
+    with pytest.raises(ValueError, match=r"optimizer: expected one that holds every weight .*; it does not hold 'fc'"):
+        exchange(masked, optimizer=first)
+    assert all(new is old for new, old in zip(masked.parameters(), before, strict=True))
+    for parameter in fc:
+        parameter.requires_grad_(False)
+    exchange(masked, optimizer=first)
+    functional.cross_entropy(masked(x), y).backward()
+    assert all(p.grad is not None for group in first.param_groups for p in group["params"])
+    del second
+
+
 @pytest.mark.stack("compile", "compact")
 def test_a_compact_model_compiles_whole(masked, generator):
     compact(masked)

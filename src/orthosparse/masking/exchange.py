@@ -11,7 +11,7 @@ from torch import nn
 from orthosparse.distributed import is_sharded
 from orthosparse.layers import leaf, unwrapped
 from orthosparse.masking.masked_tensor import Mask, register_mask
-from orthosparse.masking.optimizer_state import check_elementwise, hand_over
+from orthosparse.masking.optimizer_state import check_hand_over, hand_over
 from orthosparse.modules.compact_module import Compact
 
 P = ParamSpec("P")
@@ -66,11 +66,11 @@ def uncompact(
     """Exchange every module of active weights for another form of it; the optimizer goes on with the new parameters.
 
     Raises:
-        ValueError: an optimizer whose state does not belong to single weights, values that are sharded, or a model that
-            is itself such a module; nothing is changed.
+        ValueError: an optimizer whose state does not belong to single weights, or that does not hold all values, values
+            that are sharded, or a model that is itself such a module; nothing is changed.
     """
     compact = compact_modules(model)
-    check_elementwise(optimizer, (module.values for module in compact.values()))
+    check_hand_over(optimizer, {name: module.values for name, module in compact.items()})
     for name, module in compact.items():
         if not name:
             raise ValueError(f"model: expected one around its layers; got a {type(module).__name__} itself")

@@ -1,6 +1,6 @@
 """The state that an optimizer holds of single weights: reset to that of new ones, moved along, or handed over."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -38,17 +38,25 @@ def move_units(values: Tensor, source: Tensor, optimizer: torch.optim.Optimizer 
         follow(value, source, start=start)
 
 
-def check_elementwise(optimizer: torch.optim.Optimizer | None, parameters: Iterable[Tensor]) -> None:
-    """Raise unless what the optimizer holds of these parameters is held weight by weight.
+def check_hand_over(optimizer: torch.optim.Optimizer | None, parameters: Mapping[str, Tensor]) -> None:
+    """Raise unless the optimizer holds these parameters, by layer name, and its state of them weight by weight.
+
+    Frozen parameters need not be held.
 
     Raises:
         TypeError: not an optimizer.
-        ValueError: a state that mixes weights, as that of LBFGS or Adafactor.
+        ValueError: a state that mixes weights, as that of LBFGS or Adafactor, or the optimizer of other parameters.
     """
     check_optimizer(optimizer)
     if optimizer is None:
         return
-    for parameter in parameters:
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for layer, parameter in parameters.items():
+        if parameter.requires_grad and id(parameter) not in held:
+            raise ValueError(
+                f"optimizer: expected one that holds every weight that is exchanged and not frozen; it does not hold "
+                f"{layer!r}: call this on the part of the model that it trains"
+            )
         if isinstance(optimizer, torch.optim.LBFGS):  # keeps a list of parameters, and the state under the first one
             raise ValueError("optimizer: expected one that holds its state weight by weight; got LBFGS: make a new one")
         for name, value in optimizer.state.get(parameter, {}).items():
