@@ -10,6 +10,7 @@ from torch.nn import functional
 import orthosparse
 from compacting.models import Net, batch_for, masked_net
 from orthosparse import BlockConv1x1, BlockLinear, SparseConv, SparseConv1x1, SparseLinear, compact, expand, masks_of
+from orthosparse.modules.compact_module import Compact
 
 OPTIMIZERS = {
     "sgd": lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9, weight_decay=1e-2, nesterov=True),
@@ -307,6 +308,40 @@ def test_weights_that_another_optimizer_trains_are_refused_since_it_would_lose_t
     functional.cross_entropy(masked(x), y).backward()
     assert all(p.grad is not None for group in first.param_groups for p in group["params"])
     del second
+
+
+@pytest.mark.parametrize("exchange", [compact, expand, orthosparse.bake])
+@pytest.mark.parametrize("failing", [0, 5, 9])  # at the first layer, at another, at what the optimizer holds
+def test_what_fails_at_one_layer_leaves_all_layers_and_the_optimizer_as_they_were(
+    failing, exchange, masked, generator, monkeypatch
+):
+    if exchange is not compact:
+        compact(masked)
+    optimizer = torch.optim.Adam(masked.parameters())
+    train(masked, optimizer, [batch_for(masked, generator)], 1)
+    modules, parameters = [*masked.modules()], [*masked.parameters()]
+    state, held = copy.deepcopy(masked.state_dict()), copy.deepcopy(optimizer.state_dict())
+    done = []
+
+    def fail(reshape):
+        def failing_reshape(module, *args, **kwargs):
+            done.append(module)
+            if len(done) > failing:
+                raise MemoryError
+            return reshape(module, *args, **kwargs)
+
+        return failing_reshape
+
+    for name in ("gather", "scatter"):
+        monkeypatch.setattr(Compact, name, fail(getattr(Compact, name)))
+    with pytest.raises(MemoryError):
+        exchange(masked, optimizer=optimizer)
+    monkeypatch.undo()
+    assert all(new is old for new, old in zip(masked.modules(), modules, strict=True))
+    assert all(new is old for new, old in zip(masked.parameters(), parameters, strict=True))
+    assert all(new is old for new, old in zip(optimizer.param_groups[0]["params"], parameters, strict=True))
+    torch.testing.assert_close(masked.state_dict(), state, rtol=0, atol=0)
+    torch.testing.assert_close(optimizer.state_dict(), held, rtol=0, atol=0)
 
 
 @pytest.mark.stack("compile", "compact")

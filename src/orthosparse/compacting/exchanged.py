@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from orthosparse.checks import check_autograd, check_model, check_optimizer
@@ -15,8 +14,8 @@ from orthosparse.compacting.forms import Candidate, build, candidates_of, layer_
 from orthosparse.compacting.table import MASKED, CompactTable, Form, forms_like
 from orthosparse.compacting.timing import ratios_of
 from orthosparse.distributed import is_sharded
-from orthosparse.masking.exchange import exchange, masked_form, uncompact
-from orthosparse.masking.optimizer_state import check_hand_over, hand_over
+from orthosparse.masking.exchange import exchange_all, masked_form, uncompact
+from orthosparse.masking.optimizer_state import check_hand_over
 from orthosparse.modules.compact_module import Compact
 
 
@@ -74,9 +73,7 @@ def compact(
     check_hand_over(optimizer, {each.name: each.parameter for each in chosen})
     built = [_built(each) for each in chosen]
     rows = [_row(each, chosen, ratios, batch is not None) for each in [*candidates, *_added(candidates, chosen)]]
-    for each, new in zip(chosen, built, strict=True):
-        exchange(model, each.module, new)
-        hand_over(optimizer, each.parameter, new.values, partial(_gathered, new))
+    exchange_all(model, zip((each.module for each in chosen), built, strict=True), optimizer)
     return CompactTable(tuple(rows))
 
 
@@ -178,8 +175,3 @@ def _row(each: Candidate, chosen: list[Candidate], ratios: Mapping[str, float], 
     if timed and not note and each.name not in taken:
         note = "not reached by the batch" if ratio is None else "slower"
     return Form(each.name, shape, density, taken.get(each.name, MASKED), ratio, note)
-
-
-def _gathered(module: Compact, held: Tensor, *, start: float) -> Tensor:
-    del start  # nothing that is held is new
-    return module.gather(held)

@@ -74,30 +74,37 @@ def _is_number(value: Any) -> bool:
     return not isinstance(value, list)
 
 
-def hand_over(
-    optimizer: torch.optim.Optimizer | None,
-    old: nn.Parameter,
-    new: nn.Parameter,
-    reshape: Callable[..., Tensor],
-) -> None:
-    """Let the optimizer train `new` in the place of `old`, from the same state.
+def reshaped_state(
+    optimizer: torch.optim.Optimizer | None, parameter: nn.Parameter, reshape: Callable[..., Tensor]
+) -> dict[str, Any] | None:
+    """Return what the optimizer holds of a parameter, for one of another shape; None if it holds nothing.
 
     Args:
-        reshape: takes what is held of `old`, and as `start` the initial value of that, to the shape of `new`.
+        reshape: takes what is held, and as `start` the initial value of that, to the other shape.
     """
+    state = None if optimizer is None else optimizer.state.get(parameter)
+    if optimizer is None or state is None:
+        return None
+    starts = _starts(optimizer, parameter)
+    return {
+        name: reshape(value, start=starts.get(name, 0.0))
+        if isinstance(value, Tensor) and value.shape == parameter.shape
+        else value
+        for name, value in state.items()
+    }
+
+
+def hand_over(
+    optimizer: torch.optim.Optimizer | None, old: nn.Parameter, new: nn.Parameter, state: dict[str, Any] | None
+) -> None:
+    """Let the optimizer train `new` in the place of `old`, from this state."""
     if optimizer is None:
         return
-    starts = _starts(optimizer, old)
     for group in optimizer.param_groups:
         group["params"] = [new if parameter is old else parameter for parameter in group["params"]]
-    state = optimizer.state.pop(old, None)
+    optimizer.state.pop(old, None)
     if state is not None:
-        optimizer.state[new] = {
-            name: reshape(value, start=starts.get(name, 0.0))
-            if isinstance(value, Tensor) and value.shape == old.shape
-            else value
-            for name, value in state.items()
-        }
+        optimizer.state[new] = state
 
 
 def _held(optimizer: torch.optim.Optimizer | None, parameter: Tensor) -> Iterator[tuple[Tensor, float]]:
