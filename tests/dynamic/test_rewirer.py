@@ -490,3 +490,28 @@ def test_layers_that_were_exchanged_are_not_moved_by_what_they_were(grow, exchan
     other.load_state_dict(rewirer.state_dict())
     other.step()
     assert other.updates == 1
+
+
+def test_the_running_means_go_on_when_layers_are_exchanged():
+    model = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 6, 1), nn.Flatten(), nn.Linear(96, 5)).double()
+    orthosparse.sparsify(model, 0.3, generator=torch.Generator().manual_seed(0))
+    masks = []
+    for exchanges in ((), (orthosparse.compact, orthosparse.expand)):
+        own, state = copy.deepcopy(model), None
+        optimizer = torch.optim.SGD(own.parameters(), lr=1e-3)
+        for number, exchange in enumerate([None, *exchanges] if exchanges else [None] * 3):
+            if exchange is not None:
+                exchange(own, optimizer=optimizer)
+            rewirer = orthosparse.Rewirer(own, optimizer, grow="momentum", every=1, steps=20)
+            if state is not None:
+                rewirer.load_state_dict(state)
+            for step in range(2):
+                optimizer.zero_grad()
+                x = torch.randn(3, 4, 4, 4, generator=torch.Generator().manual_seed(10 * number + step)).double()
+                own(x).square().sum().backward()
+                optimizer.step()
+                rewirer.step()
+            state = rewirer.state_dict()
+            assert rewirer.updates == 2 * number + 2
+        masks.append(orthosparse.masks_of(own))
+    assert all(torch.equal(mask, masks[1][name]) for name, mask in masks[0].items())

@@ -181,7 +181,7 @@ class Rewirer:
         Raises:
             TypeError, ValueError: `state` is not that of a Rewirer of such a model; nothing is changed.
         """
-        saved = read_state(state, {name: units.like.shape for name, units in self.units.items()})
+        saved = read_state(state, {name: units.shape for name, units in self.units.items()})
         self._gradients.stop()
         self.taken, self.updates, self.postponed, self.seed, self.momentum, moved = saved
         self.moved, self.moved_in_all = {}, dict.fromkeys(self.units, 0) | moved
@@ -242,7 +242,7 @@ class Rewirer:
             found, units = gathered.pop(name, None), self.units[name]
             if found is None:  # the step may have used the layer on another rank alone
                 found = torch.zeros(units.like.shape, dtype=units.parameter.dtype, device=units.like.device)
-            gradient = full_tensor(found)
+            gradient = full_tensor(found).view(units.shape)
             # Sums of half precision gradients would leave its range where the gradients do not.
             score = mean_over_ranks(gradient.to(torch.promote_types(gradient.dtype, torch.float32)), self.group)
             if not score.any():  # on none: growth would go by the order of the entries
