@@ -256,6 +256,34 @@ def test_bad_arguments_are_refused_and_the_model_unchanged(arguments, error, mas
 
 
 @pytest.mark.parametrize("exchange", [compact, expand, orthosparse.bake])
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_a_weight_are_refused_since_its_exchange_would_lose_them(register, exchange, masked, generator):
+    if exchange is not compact:
+        compact(masked)
+    weight = next(p for p in masked.fc.parameters() if p is not masked.fc.bias)
+    seen = []
+    handle = getattr(weight, register)(lambda tensor: seen.append(tensor))
+    getattr(masked.fc.bias, register)(lambda tensor: None)  # biases are not exchanged
+    before = list(masked.parameters())
+    with pytest.raises(ValueError, match=r"model: expected weights without hooks, .*; that of 'fc' has some"):
+        exchange(masked)
+    assert all(new is old for new, old in zip(masked.parameters(), before, strict=True))
+    handle.remove()
+    exchange(masked)
+    assert all(new is not weight for new in masked.parameters())
+
+
+def test_attributes_of_a_weight_go_with_it(masked):
+    def weight():
+        return next(p for p in masked.fc.parameters() if p is not masked.fc.bias)
+
+    weight().no_weight_decay = True
+    for exchange in (compact, expand, compact, orthosparse.bake):
+        exchange(masked)
+        assert weight().no_weight_decay
+
+
+@pytest.mark.parametrize("exchange", [compact, expand, orthosparse.bake])
 def test_an_optimizer_that_mixes_weights_is_refused(exchange, masked, generator):
     if exchange is not compact:
         compact(masked)

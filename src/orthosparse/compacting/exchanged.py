@@ -46,9 +46,9 @@ def compact(
 
     Raises:
         TypeError: a `batch`, `like` or `optimizer` of another kind; the model is unchanged, as below.
-        ValueError: a model that is wrapped, sharded or compiled already, an optimizer whose state does not belong to
-            single weights, or that does not hold a weight that is exchanged and not frozen, or a `like` that does not
-            fit.
+        ValueError: a model that is wrapped, sharded or compiled already, a weight with hooks, an optimizer
+            whose state does not belong to single weights, or that does not hold a weight that is exchanged and not
+            frozen, or a `like` that does not fit.
 
     Example:
         >>> import orthosparse

@@ -44,11 +44,28 @@ def exchange_all(
     """Let the second module of each pair be wherever `model` has the first, and the optimizer train its weight.
 
     One of the two holds only active weights. What takes memory comes first: if there is not enough, nothing is changed.
+
+    Raises:
+        ValueError: a weight that has hooks; nothing is changed.
     """
+    pairs = list(pairs)
+    for old, _ in pairs:
+        _check_without_hooks(model, old)
     moves = [(old, new, reshaped_state(optimizer, _weight(old), _reshape(old, new))) for old, new in pairs]
     for old, new, state in moves:
         exchange(model, old, new)
+        vars(_weight(new)).update(vars(_weight(old)))  # what others have noted of it
         hand_over(optimizer, _weight(old), _weight(new), state)
+
+
+def _check_without_hooks(model: nn.Module, module: nn.Module) -> None:
+    weight = _weight(module)
+    if weight._backward_hooks or weight._post_accumulate_grad_hooks:
+        name = next(name for name, held in model.named_modules() if held is module)
+        raise ValueError(
+            "model: expected weights without hooks, which belong to the parameters that are exchanged; that of "
+            f"{name!r} has some: remove them, and register them on the new parameters"
+        )
 
 
 def _weight(module: nn.Module) -> nn.Parameter:
