@@ -323,12 +323,17 @@ def test_an_interrupt_in_the_last_layer_leaves_the_first_as_it_was(monkeypatch):
     assert_same(before, state_of(model))
 
 
-def test_layers_that_share_memory_behind_torchs_back_are_filled_in_their_order():
-    shared, apart = (nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40)) for _ in range(2))
-    shared[1].weight.data = shared[0].weight.data
-    for model in (shared, apart):
-        orthosparse.sparsify(model, 0.2, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(shared[1].weight, apart[1].weight)
+@pytest.mark.parametrize("make_sparse", [orthosparse.sparsify, orthosparse.prune])
+@pytest.mark.parametrize("view", [lambda weight: weight, lambda weight: weight.T], ids=["itself", "transposed"])
+def test_layers_that_share_memory_without_being_tied_are_refused_since_one_would_overwrite_the_other(view, make_sparse):
+    model = nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40))
+    model[1].weight = nn.Parameter(view(model[0].weight.detach()))
+    before = state_of(model)
+    with pytest.raises(ValueError, match="model: expected weights in memory of their own; '1' lies in that of '0'"):
+        make_sparse(model, 0.2)
+    assert_same(before, state_of(model))
+    report = make_sparse(model, 0.2, exclude=["1"])
+    assert int(model[0].weight_mask.sum()) == report.got
 
 
 def test_bits_and_counts_do_not_depend_on_the_number_of_threads():

@@ -75,7 +75,7 @@ def check_gain(gain: object, limit: float = math.inf) -> float:
 
 
 def check_int(value: Any, name: str) -> int:
-    """Return an integer argument of at most 64 bits as an int; bools and floats are refused."""
+    """Return an integer argument that fits int64 as an int; bools and floats are refused."""
     try:
         number = None if isinstance(value, bool) else index(value)
     except TypeError:
@@ -83,7 +83,8 @@ def check_int(value: Any, name: str) -> int:
     if number is None:
         raise TypeError(f"{name}: expected an integer; got {describe(value)}")
     if not -(2**63) <= number < 2**63:
-        raise ValueError(f"{name}: expected an integer of at most 64 bits; got {number}")
+        bound = "below 2**63" if number > 0 else "of at least -2**63"
+        raise ValueError(f"{name}: expected an integer {bound}; got {number}")
     return number
 
 

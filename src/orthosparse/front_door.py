@@ -173,10 +173,7 @@ def _can_draft(scheme: Member, layers: Mapping[str, Layer]) -> bool:
     """Whether weights can be drawn layer by layer beside the old ones: by one process, into memory of their own."""
     alone = not (dist.is_available() and dist.is_initialized())
     goes_by_layer = not scheme.is_own and scheme.takes("consume")
-    parameters = [layer.parameter() for layer in layers.values()]
-    if not (alone and goes_by_layer and all(can_draft(parameter) for parameter in parameters)):
-        return False
-    return len({parameter.data_ptr() for parameter in parameters}) == len(parameters)
+    return alone and goes_by_layer and all(can_draft(layer.parameter()) for layer in layers.values())
 
 
 def _drafted(

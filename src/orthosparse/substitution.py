@@ -80,6 +80,10 @@ def preserve(model: nn.Module, device: torch.device | None = None) -> Iterator[N
         with torch.random.fork_rng([device.index for device in devices], **kind), torch.enable_grad():
             for module in modules:
                 vars(module).pop("_compiled_call_impl", None)  # compiled graphs cannot be differentiated twice
+                if (
+                    getattr(type(module), "listener", module) is None
+                ):  # masks have one while a Rewirer listens to a step
+                    vars(module).pop("listener", None)
             yield
     finally:
         for module, before, held in zip(modules, attributes, buffers, strict=True):

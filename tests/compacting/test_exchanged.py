@@ -10,6 +10,7 @@ from torch.nn import functional
 import orthosparse
 from compacting.models import Net, batch_for, masked_net
 from orthosparse import BlockConv1x1, BlockLinear, SparseConv, SparseConv1x1, SparseLinear, compact, expand, masks_of
+from orthosparse.modules.compact_module import Compact
 
 OPTIMIZERS = {
     "sgd": lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9, weight_decay=1e-2, nesterov=True),
@@ -255,6 +256,34 @@ def test_bad_arguments_are_refused_and_the_model_unchanged(arguments, error, mas
 
 
 @pytest.mark.parametrize("exchange", [compact, expand, orthosparse.bake])
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_a_weight_are_refused_since_its_exchange_would_lose_them(register, exchange, masked, generator):
+    if exchange is not compact:
+        compact(masked)
+    weight = next(p for p in masked.fc.parameters() if p is not masked.fc.bias)
+    seen = []
+    handle = getattr(weight, register)(lambda tensor: seen.append(tensor))
+    getattr(masked.fc.bias, register)(lambda tensor: None)  # biases are not exchanged
+    before = list(masked.parameters())
+    with pytest.raises(ValueError, match=r"model: expected weights without hooks, .*; that of 'fc' has some"):
+        exchange(masked)
+    assert all(new is old for new, old in zip(masked.parameters(), before, strict=True))
+    handle.remove()
+    exchange(masked)
+    assert all(new is not weight for new in masked.parameters())
+
+
+def test_attributes_of_a_weight_go_with_it(masked):
+    def weight():
+        return next(p for p in masked.fc.parameters() if p is not masked.fc.bias)
+
+    weight().no_weight_decay = True
+    for exchange in (compact, expand, compact, orthosparse.bake):
+        exchange(masked)
+        assert weight().no_weight_decay
+
+
+@pytest.mark.parametrize("exchange", [compact, expand, orthosparse.bake])
 def test_an_optimizer_that_mixes_weights_is_refused(exchange, masked, generator):
     if exchange is not compact:
         compact(masked)
@@ -288,6 +317,59 @@ def test_lbfgs_is_refused_since_it_would_go_on_with_the_old_parameters(exchange,
     with pytest.raises(ValueError, match="optimizer: expected one that holds its state weight by weight; got LBFGS"):
         exchange(masked, optimizer=optimizer)
     assert all(new is old for new, old in zip(masked.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("exchange", [compact, expand, orthosparse.bake])
+def test_weights_that_another_optimizer_trains_are_refused_since_it_would_lose_them(exchange, masked, generator):
+    if exchange is not compact:
+        compact(masked)
+    x, y = batch_for(masked, generator)
+    fc, others = [*masked.fc.parameters()], [p for name, p in masked.named_parameters() if not name.startswith("fc.")]
+    first, second = torch.optim.Adam(others), torch.optim.Adam(fc)
+    before = list(masked.parameters())
+    with pytest.raises(ValueError, match=r"optimizer: expected one that holds every weight .*; it does not hold 'fc'"):
+        exchange(masked, optimizer=first)
+    assert all(new is old for new, old in zip(masked.parameters(), before, strict=True))
+    for parameter in fc:
+        parameter.requires_grad_(False)
+    exchange(masked, optimizer=first)
+    functional.cross_entropy(masked(x), y).backward()
+    assert all(p.grad is not None for group in first.param_groups for p in group["params"])
+    del second
+
+
+@pytest.mark.parametrize("exchange", [compact, expand, orthosparse.bake])
+@pytest.mark.parametrize("failing", [0, 5, 9])  # at the first layer, at another, at what the optimizer holds
+def test_what_fails_at_one_layer_leaves_all_layers_and_the_optimizer_as_they_were(
+    failing, exchange, masked, generator, monkeypatch
+):
+    if exchange is not compact:
+        compact(masked)
+    optimizer = torch.optim.Adam(masked.parameters())
+    train(masked, optimizer, [batch_for(masked, generator)], 1)
+    modules, parameters = [*masked.modules()], [*masked.parameters()]
+    state, held = copy.deepcopy(masked.state_dict()), copy.deepcopy(optimizer.state_dict())
+    done = []
+
+    def fail(reshape):
+        def failing_reshape(module, *args, **kwargs):
+            done.append(module)
+            if len(done) > failing:
+                raise MemoryError
+            return reshape(module, *args, **kwargs)
+
+        return failing_reshape
+
+    for name in ("gather", "scatter"):
+        monkeypatch.setattr(Compact, name, fail(getattr(Compact, name)))
+    with pytest.raises(MemoryError):
+        exchange(masked, optimizer=optimizer)
+    monkeypatch.undo()
+    assert all(new is old for new, old in zip(masked.modules(), modules, strict=True))
+    assert all(new is old for new, old in zip(masked.parameters(), parameters, strict=True))
+    assert all(new is old for new, old in zip(optimizer.param_groups[0]["params"], parameters, strict=True))
+    torch.testing.assert_close(masked.state_dict(), state, rtol=0, atol=0)
+    torch.testing.assert_close(optimizer.state_dict(), held, rtol=0, atol=0)
 
 
 @pytest.mark.stack("compile", "compact")

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import orthosparse
 from contracts.ranks import on_two_ranks
-from orthosparse import masking
+from orthosparse import isometry, masking
 from orthosparse.dynamic._criteria import cosine, drop_smallest, grow_largest
 
 GROW = ("gradient", "random", "momentum")
@@ -169,6 +169,42 @@ def test_a_pass_through_a_frozen_model_is_not_gathered():
         train(model, rewirer.optimizer, rewirer, 1)
         moves.append(orthosparse.masks_of(model))
     assert all(torch.equal(mask, moves[1][name]) for name, mask in moves[0].items())
+
+
+MEASURES = {
+    "singular_values": lambda model, x, y: isometry.singular_values(model, x),
+    "matrix_free": lambda model, x, y: isometry.singular_values(model, x, method="matrix_free"),
+    "gradient_flow": lambda model, x, y: isometry.gradient_flow(model, None, (x, y)),
+    "effective_density": lambda model, x, y: isometry.effective_density(model, x),
+    "orthogonality_score": lambda model, x, y: isometry.orthogonality_score(model, x),
+    **{
+        name: lambda model, x, y, score=score: score(model, 0.1, batch=(x, y))
+        for name, score in orthosparse.DISTRIBUTIONS.items()
+    },
+}
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_what_measures_a_model_between_the_passes_of_a_step_does_not_count_for_the_moves(measure):
+    g = torch.Generator().manual_seed(1)
+    x, y = torch.randn(6, 12, generator=g), torch.randint(4, (6,), generator=g)
+    model = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 4))
+    orthosparse.sparsify(model, 0.3, generator=torch.Generator().manual_seed(0))
+    masks = []
+    for measured in (False, True):
+        own = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
+        rewirer = orthosparse.Rewirer(own, optimizer, every=1, steps=20)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(own(x), y)
+            if measured:
+                MEASURES[measure](own, x, y)
+            loss.backward()
+            optimizer.step()
+            rewirer.step()
+        masks.append(orthosparse.masks_of(own))
+    assert all(torch.equal(mask, masks[1][name]) for name, mask in masks[0].items())
 
 
 @pytest.mark.parametrize("grow", GROW)
@@ -490,3 +526,28 @@ def test_layers_that_were_exchanged_are_not_moved_by_what_they_were(grow, exchan
     other.load_state_dict(rewirer.state_dict())
     other.step()
     assert other.updates == 1
+
+
+def test_the_running_means_go_on_when_layers_are_exchanged():
+    model = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 6, 1), nn.Flatten(), nn.Linear(96, 5)).double()
+    orthosparse.sparsify(model, 0.3, generator=torch.Generator().manual_seed(0))
+    masks = []
+    for exchanges in ((), (orthosparse.compact, orthosparse.expand)):
+        own, state = copy.deepcopy(model), None
+        optimizer = torch.optim.SGD(own.parameters(), lr=1e-3)
+        for number, exchange in enumerate([None, *exchanges] if exchanges else [None] * 3):
+            if exchange is not None:
+                exchange(own, optimizer=optimizer)
+            rewirer = orthosparse.Rewirer(own, optimizer, grow="momentum", every=1, steps=20)
+            if state is not None:
+                rewirer.load_state_dict(state)
+            for step in range(2):
+                optimizer.zero_grad()
+                x = torch.randn(3, 4, 4, 4, generator=torch.Generator().manual_seed(10 * number + step)).double()
+                own(x).square().sum().backward()
+                optimizer.step()
+                rewirer.step()
+            state = rewirer.state_dict()
+            assert rewirer.updates == 2 * number + 2
+        masks.append(orthosparse.masks_of(own))
+    assert all(torch.equal(mask, masks[1][name]) for name, mask in masks[0].items())

@@ -173,6 +173,19 @@ def test_signal_sizes_leave_no_trace():
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
+@pytest.mark.parametrize("measure", [orthogonality_score, layer_singular_values])
+def test_weights_that_are_iterated_when_they_are_read_stay_where_they_were(measure, generator):
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+    sparsify(model, 0.5, generator=generator)
+    for layer in (model[0], model[2]):
+        nn.utils.parametrizations.spectral_norm(layer)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    held = [*model.parameters(), *model.buffers()]
+    measure(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(new is old for new, old in zip([*model.parameters(), *model.buffers()], held, strict=True))
+
+
 def test_a_default_device_and_dtype_do_not_matter():
     model, (x, _) = MODELS["cnn"].make(), MODELS["cnn"].batch()
     scores, spectra = orthogonality_score(model, x), layer_singular_values(model, x)

@@ -1,6 +1,7 @@
 """What a masked tensor is: values, gradients, memory, and what may follow the mask."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -140,13 +141,41 @@ def test_another_parametrization_may_follow_the_mask(generator):
     assert masking.is_sparsified(model)
 
 
-def test_a_parametrization_of_several_tensors_cannot_follow_the_mask(generator):
+class Transposed(nn.Module):
+    def forward(self, value):
+        return value.mT
+
+
+@pytest.mark.parametrize(
+    ("register", "message"),
+    [
+        (nn.utils.parametrizations.weight_norm, "_WeightNorm cannot compute it: .*'weight_v'"),
+        (nn.utils.parametrizations.orthogonal, "_Orthogonal cannot compute it: .*NoneType"),
+        (
+            partial(nn.utils.parametrizations.orthogonal, orthogonal_map="cayley", use_trivialization=False),
+            "_Orthogonal does not",
+        ),
+        (
+            partial(parametrize.register_parametrization, tensor_name="weight", parametrization=nn.Softmax(0)),
+            "Softmax does not",
+        ),
+        (
+            partial(
+                parametrize.register_parametrization, tensor_name="weight", parametrization=Transposed(), unsafe=True
+            ),
+            "Transposed does not",
+        ),
+    ],
+)
+def test_a_parametrization_that_does_not_keep_the_zeros_of_a_mask_cannot_follow_it(register, message, generator):
     model, _ = sparse_mlp(generator)
     keys, weight = [*model.state_dict()], model[0].weight.detach()
-    with pytest.raises(ValueError, match=r"parametrization: expected one that takes a single tensor.*got _WeightNorm"):
-        nn.utils.parametrizations.weight_norm(model[0])
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match=f"parametrization: expected one that .* {message}"):
+        register(model[0])
     assert [*model.state_dict()] == keys
     assert torch.equal(model[0].weight, weight)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_masks_that_a_scheme_gives_away_are_not_copied():

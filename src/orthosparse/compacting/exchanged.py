@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from orthosparse.checks import check_autograd, check_model, check_optimizer
@@ -15,8 +14,8 @@ from orthosparse.compacting.forms import Candidate, build, candidates_of, layer_
 from orthosparse.compacting.table import MASKED, CompactTable, Form, forms_like
 from orthosparse.compacting.timing import ratios_of
 from orthosparse.distributed import is_sharded
-from orthosparse.masking.exchange import exchange, masked_form, uncompact
-from orthosparse.masking.optimizer_state import check_elementwise, hand_over
+from orthosparse.masking.exchange import exchange_all, masked_form, uncompact
+from orthosparse.masking.optimizer_state import check_hand_over
 from orthosparse.modules.compact_module import Compact
 
 
@@ -40,15 +39,16 @@ def compact(
             measures for all. Without it every layer that has a kernel on its device is exchanged.
         like: repeats a choice without timing: a table from an earlier call, or a state dict of the model it was made
             on, whose layers may then also be exchanged in a model without masks, to load that state dict.
-        optimizer: one that trains the model already: it goes on with the new parameters, from the same state.
+        optimizer: the one that trains the model already: it goes on with the new parameters, from the same state.
 
     Returns:
         a table of all masked layers: the form of each, how many times as fast it is, and why not where not.
 
     Raises:
         TypeError: a `batch`, `like` or `optimizer` of another kind; the model is unchanged, as below.
-        ValueError: a model that is wrapped, sharded or compiled already, an optimizer whose state does not belong to
-            single weights, or a `like` that does not fit.
+        ValueError: a model that is wrapped, sharded or compiled already, a weight with hooks, an optimizer
+            whose state does not belong to single weights, or that does not hold a weight that is exchanged and not
+            frozen, or a `like` that does not fit.
 
     Example:
         >>> import orthosparse
@@ -70,12 +70,10 @@ def compact(
         chosen = [each for each in candidates if ratios.get(each.name, 0.0) > 1]
     else:
         chosen = [each for each in candidates if each.form != MASKED]
-    check_elementwise(optimizer, (each.parameter for each in chosen))
+    check_hand_over(optimizer, {each.name: each.parameter for each in chosen})
     built = [_built(each) for each in chosen]
     rows = [_row(each, chosen, ratios, batch is not None) for each in [*candidates, *_added(candidates, chosen)]]
-    for each, new in zip(chosen, built, strict=True):
-        exchange(model, each.module, new)
-        hand_over(optimizer, each.parameter, new.values, partial(_gathered, new))
+    exchange_all(model, zip((each.module for each in chosen), built, strict=True), optimizer)
     return CompactTable(tuple(rows))
 
 
@@ -83,11 +81,11 @@ def expand(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) 
     """Exchange modules of active weights for masked layers again: the same weights, to the last bit.
 
     Args:
-        optimizer: one that trains the model: it goes on with the new parameters, from the same state.
+        optimizer: the one that trains the model: it goes on with the new parameters, from the same state.
 
     Raises:
-        ValueError: a model that is wrapped, sharded or compiled, or an optimizer whose state does not belong to single
-            weights; the model is unchanged.
+        ValueError: a model that is wrapped, sharded or compiled, or an optimizer as `compact` refuses it; the model is
+            unchanged.
 
     Example:
         >>> import orthosparse
@@ -177,8 +175,3 @@ def _row(each: Candidate, chosen: list[Candidate], ratios: Mapping[str, float], 
     if timed and not note and each.name not in taken:
         note = "not reached by the batch" if ratio is None else "slower"
     return Form(each.name, shape, density, taken.get(each.name, MASKED), ratio, note)
-
-
-def _gathered(module: Compact, held: Tensor, *, start: float) -> Tensor:
-    del start  # nothing that is held is new
-    return module.gather(held)

@@ -40,6 +40,17 @@ def grow_largest(score: torch.Tensor, mask: torch.Tensor, number: int) -> torch.
     return mask | _largest(score.abs().masked_fill(mask, -1.0), number)
 
 
+def direction_of(gradient: torch.Tensor) -> torch.Tensor:
+    """Return `gradient` divided by its norm, whatever the loss was multiplied by; it must not be zero.
+
+    Example:
+        >>> direction_of(torch.tensor([3e30, -4e30]))
+        tensor([ 0.6000, -0.8000])
+    """
+    scaled = gradient / gradient.abs().max()  # so that the squares stay in the range of floats
+    return scaled.div(torch.linalg.vector_norm(scaled))
+
+
 def _largest(score: torch.Tensor, number: int) -> torch.Tensor:
     """The `number` largest entries; a stable sort, so that all ranks and devices break ties alike."""
     order = score.flatten().sort(descending=True, stable=True).indices

@@ -42,6 +42,11 @@ class Units:
         return entry.expand(self.layer.out_features, self.layer.in_features)
 
     @property
+    def shape(self) -> torch.Size:
+        """The shape of the whole weight, in either form."""
+        return torch.Size(self.layer.weight_shape) if self._is_compact else self.like.shape
+
+    @property
     def block(self) -> int:
         """Rows and columns of a unit."""
         return self.layer.unit if self._is_compact else block_of(structure_of(self.like))

@@ -11,7 +11,7 @@ from orthosparse import masking
 from orthosparse.aliases import Counts, GrowthName, Scores
 from orthosparse.checks import check_at_least, check_density, check_optimizer
 from orthosparse.distributed import Group, broadcast_seed, check_group, full_tensor, mean_over_ranks, reshard
-from orthosparse.dynamic._criteria import cosine, drop_smallest, grow_largest, sizes_of
+from orthosparse.dynamic._criteria import cosine, direction_of, drop_smallest, grow_largest, sizes_of
 from orthosparse.dynamic._gradients import DenseGradients
 from orthosparse.dynamic._state import read_state
 from orthosparse.dynamic._units import units_of
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 GROWTH = {
     "gradient": "the largest |dense gradient| of the step (RigL, Evci et al. 2020)",
     "random": "uniformly at random (SET, Mocanu et al. 2018)",
-    "momentum": "the largest |running mean of the dense gradients seen at updates|",
+    "momentum": "the largest |running mean of the dense gradients seen at updates, each divided by its norm|",
 }
 _MOMENTUM = 0.9  # of that running mean
 
@@ -51,8 +51,8 @@ class Rewirer:
             not supported, because its history mixes the weights.
         grow: which inactive weights become active: ``gradient``, those with the largest dense gradients (RigL);
             ``random``, any (SET); ``momentum``, those with the largest running mean of the dense gradients. Each update
-            adds its gradient to 0.9 times the previous value of this mean, which is less noisy than a single batch and
-            takes one dense tensor per layer.
+            adds its gradient, divided by its norm, to 0.9 times the previous value of this mean, which is less noisy
+            than a single batch, does not depend on loss scales that change, and takes one dense tensor per layer.
         every: number of steps between updates. A warning is logged if there is no update before the masks stop moving.
         fraction: fraction of the active weights that an update moves. It falls along half a cosine: from the whole
             fraction at step 0, over half of it halfway, to 0 when the masks stop moving.
@@ -181,7 +181,7 @@ class Rewirer:
         Raises:
             TypeError, ValueError: `state` is not that of a Rewirer of such a model; nothing is changed.
         """
-        saved = read_state(state, {name: units.like.shape for name, units in self.units.items()})
+        saved = read_state(state, {name: units.shape for name, units in self.units.items()})
         self._gradients.stop()
         self.taken, self.updates, self.postponed, self.seed, self.momentum, moved = saved
         self.moved, self.moved_in_all = {}, dict.fromkeys(self.units, 0) | moved
@@ -242,13 +242,15 @@ class Rewirer:
             found, units = gathered.pop(name, None), self.units[name]
             if found is None:  # the step may have used the layer on another rank alone
                 found = torch.zeros(units.like.shape, dtype=units.parameter.dtype, device=units.like.device)
-            gradient = full_tensor(found)
+            gradient = full_tensor(found).view(units.shape)
             # Sums of half precision gradients would leave its range where the gradients do not.
             score = mean_over_ranks(gradient.to(torch.promote_types(gradient.dtype, torch.float32)), self.group)
             if not score.any():  # on none: growth would go by the order of the entries
                 continue
-            if self.grow == "momentum" and name in self.momentum:
-                score = _MOMENTUM * self.momentum[name] + score
+            if self.grow == "momentum":
+                score = direction_of(score)
+                if name in self.momentum:
+                    score = _MOMENTUM * self.momentum[name] + score
             scores[name] = score
         return scores
 

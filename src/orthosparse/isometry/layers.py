@@ -104,7 +104,8 @@ def orthogonality_score(
         raise TypeError(f"{', '.join(options)}: of one weight only; a model knows them of its layers")
     found = layers_of(check_model(weight_or_model), layers)
     sizes = {} if x is None else _signal_sizes(weight_or_model, x, found)
-    return _ByLayer({name: _score(layer, sizes.get(name), gain) for name, layer in found.items()})
+    with substituted(weight_or_model, frozen_state(weight_or_model)):  # spectral norm iterates where it is read
+        return _ByLayer({name: _score(layer, sizes.get(name), gain) for name, layer in found.items()})
 
 
 def layer_singular_values(
@@ -124,7 +125,8 @@ def layer_singular_values(
     """
     found = layers_of(check_model(model), layers)
     sizes = {} if x is None else _signal_sizes(model, x, found)
-    return _ByLayer({name: _spectrum(layer, sizes.get(name)) for name, layer in found.items()})
+    with substituted(model, frozen_state(model)):
+        return _ByLayer({name: _spectrum(layer, sizes.get(name)) for name, layer in found.items()})
 
 
 def _score(layer: Layer, spatial: tuple[int, ...] | None, gain: float) -> LayerScore:

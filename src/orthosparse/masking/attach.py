@@ -90,6 +90,14 @@ def check_attachable(model: nn.Module, names: Iterable[str], owners: Mapping[str
 def check_maskable(model: nn.Module, layers: Mapping[str, Layer]) -> None:
     """Raise ValueError if a layer cannot get a mask because of what its modules are, before any mask is made."""
     _check_owners(owners_of(model, layers), "model")
+    homes: dict[int, str] = {}
+    for name, layer in layers.items():
+        parameter = layer.parameter()
+        if type(parameter.data) is Tensor and (other := homes.setdefault(parameter.data_ptr(), name)) != name:
+            raise ValueError(
+                f"model: expected weights in memory of their own; {name!r} lies in that of {other!r}, under another "
+                "mask: let both modules hold the same parameter, or exclude one of them"
+            )
 
 
 def _check_owners(owners: Mapping[str, list[Owner]], argument: str) -> None:

@@ -1,6 +1,6 @@
 """Modules exchanged for others that compute the same, wherever a model has them, and for its optimizer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -11,7 +11,7 @@ from torch import nn
 from orthosparse.distributed import is_sharded
 from orthosparse.layers import leaf, unwrapped
 from orthosparse.masking.masked_tensor import Mask, register_mask
-from orthosparse.masking.optimizer_state import check_elementwise, hand_over
+from orthosparse.masking.optimizer_state import check_hand_over, hand_over, reshaped_state
 from orthosparse.modules.compact_module import Compact
 
 P = ParamSpec("P")
@@ -36,6 +36,48 @@ def exchange(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
         for name, child in parent._modules.items():
             if child is old:
                 parent._modules[name] = new
+
+
+def exchange_all(
+    model: nn.Module, pairs: Iterable[tuple[nn.Module, nn.Module]], optimizer: torch.optim.Optimizer | None
+) -> None:
+    """Let the second module of each pair be wherever `model` has the first, and the optimizer train its weight.
+
+    One of the two holds only active weights. What takes memory comes first: if there is not enough, nothing is changed.
+
+    Raises:
+        ValueError: a weight that has hooks; nothing is changed.
+    """
+    pairs = list(pairs)
+    for old, _ in pairs:
+        _check_without_hooks(model, old)
+    moves = [(old, new, reshaped_state(optimizer, _weight(old), _reshape(old, new))) for old, new in pairs]
+    for old, new, state in moves:
+        exchange(model, old, new)
+        vars(_weight(new)).update(vars(_weight(old)))  # what others have noted of it
+        hand_over(optimizer, _weight(old), _weight(new), state)
+
+
+def _check_without_hooks(model: nn.Module, module: nn.Module) -> None:
+    weight = _weight(module)
+    if weight._backward_hooks or weight._post_accumulate_grad_hooks:
+        name = next(name for name, held in model.named_modules() if held is module)
+        raise ValueError(
+            "model: expected weights without hooks, which belong to the parameters that are exchanged; that of "
+            f"{name!r} has some: remove them, and register them on the new parameters"
+        )
+
+
+def _weight(module: nn.Module) -> nn.Parameter:
+    return module.values if isinstance(module, Compact) else leaf(module, "weight")
+
+
+def _reshape(old: nn.Module, new: nn.Module) -> Callable[..., torch.Tensor]:
+    """Return what takes a tensor of the shape of one module's weight to that of the other's."""
+    if isinstance(old, Compact):
+        return old.scatter
+    assert isinstance(new, Compact)
+    return lambda whole, **_: new.gather(whole)  # without a start: nothing that is held is new
 
 
 def compact_modules(model: nn.Module) -> dict[str, Compact]:
@@ -66,20 +108,17 @@ def uncompact(
     """Exchange every module of active weights for another form of it; the optimizer goes on with the new parameters.
 
     Raises:
-        ValueError: an optimizer whose state does not belong to single weights, values that are sharded, or a model that
-            is itself such a module; nothing is changed.
+        ValueError: an optimizer whose state does not belong to single weights, or that does not hold all values, values
+            that are sharded, or a model that is itself such a module; nothing is changed.
     """
     compact = compact_modules(model)
-    check_elementwise(optimizer, (module.values for module in compact.values()))
+    check_hand_over(optimizer, {name: module.values for name, module in compact.items()})
     for name, module in compact.items():
         if not name:
             raise ValueError(f"model: expected one around its layers; got a {type(module).__name__} itself")
         if is_sharded(module.values):
             raise ValueError(f"model: expected values that are not sharded; {name!r} is (before fully_shard, that is)")
-    for module in compact.values():
-        new = form(module)
-        exchange(model, module, new)
-        hand_over(optimizer, module.values, leaf(new, "weight"), module.scatter)
+    exchange_all(model, [(module, form(module)) for module in compact.values()], optimizer)
 
 
 @contextmanager

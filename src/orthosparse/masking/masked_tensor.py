@@ -5,8 +5,8 @@ where the mask is false. The state dict holds ``weight`` and ``weight_mask``; th
 :mod:`torch.nn.utils.parametrize`.
 """
 
-import inspect
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -93,16 +93,22 @@ class MaskedTensor(parametrize.ParametrizationList):
         """Let another parametrization follow the mask.
 
         Raises:
-            ValueError: one that takes several tensors, such as weight norm: there is only the masked one.
+            ValueError: one that cannot compute a tensor from the masked one, as weight norm, which needs two; or one
+                that does not keep the zeros, as an orthogonal parametrization.
         """
-        try:
-            inspect.signature(module.forward).bind(None)
-        except TypeError as error:
-            raise ValueError(
-                f"parametrization: expected one that takes a single tensor, as the mask of {self.tensor!r} returns; "
-                f"got {type(module).__name__}: {error}"
-            ) from None
+        expected = f"parametrization: expected one that keeps the zeros of the masked {self.tensor!r}"
+        with torch.no_grad():
+            value = self()
+            try:
+                value = deepcopy(module).eval()(value)  # which leaves no trace
+            except Exception as error:
+                raise ValueError(f"{expected}; {type(module).__name__} cannot compute it: {error}") from error
+            if value.shape != self.original.shape or not (value.is_meta or self._is_zero_off_mask(value)):
+                raise ValueError(f"{expected}; {type(module).__name__} does not")
         return super().append(module)
+
+    def _is_zero_off_mask(self, value: Tensor) -> bool:
+        return not bool(torch.where(shard_like(self.holder.mask, value), 0, value).any())
 
     def forward(self) -> Tensor:
         """Return the tensor as the module uses it; as the base does, with less Python on the way."""

@@ -1,6 +1,6 @@
 """The state that an optimizer holds of single weights: reset to that of new ones, moved along, or handed over."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -38,17 +38,25 @@ def move_units(values: Tensor, source: Tensor, optimizer: torch.optim.Optimizer 
         follow(value, source, start=start)
 
 
-def check_elementwise(optimizer: torch.optim.Optimizer | None, parameters: Iterable[Tensor]) -> None:
-    """Raise unless what the optimizer holds of these parameters is held weight by weight.
+def check_hand_over(optimizer: torch.optim.Optimizer | None, parameters: Mapping[str, Tensor]) -> None:
+    """Raise unless the optimizer holds these parameters, by layer name, and its state of them weight by weight.
+
+    Frozen parameters need not be held.
 
     Raises:
         TypeError: not an optimizer.
-        ValueError: a state that mixes weights, as that of LBFGS or Adafactor.
+        ValueError: a state that mixes weights, as that of LBFGS or Adafactor, or the optimizer of other parameters.
     """
     check_optimizer(optimizer)
     if optimizer is None:
         return
-    for parameter in parameters:
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for layer, parameter in parameters.items():
+        if parameter.requires_grad and id(parameter) not in held:
+            raise ValueError(
+                f"optimizer: expected one that holds every weight that is exchanged and not frozen; it does not hold "
+                f"{layer!r}: call this on the part of the model that it trains"
+            )
         if isinstance(optimizer, torch.optim.LBFGS):  # keeps a list of parameters, and the state under the first one
             raise ValueError("optimizer: expected one that holds its state weight by weight; got LBFGS: make a new one")
         for name, value in optimizer.state.get(parameter, {}).items():
@@ -66,30 +74,37 @@ def _is_number(value: Any) -> bool:
     return not isinstance(value, list)
 
 
-def hand_over(
-    optimizer: torch.optim.Optimizer | None,
-    old: nn.Parameter,
-    new: nn.Parameter,
-    reshape: Callable[..., Tensor],
-) -> None:
-    """Let the optimizer train `new` in the place of `old`, from the same state.
+def reshaped_state(
+    optimizer: torch.optim.Optimizer | None, parameter: nn.Parameter, reshape: Callable[..., Tensor]
+) -> dict[str, Any] | None:
+    """Return what the optimizer holds of a parameter, for one of another shape; None if it holds nothing.
 
     Args:
-        reshape: takes what is held of `old`, and as `start` the initial value of that, to the shape of `new`.
+        reshape: takes what is held, and as `start` the initial value of that, to the other shape.
     """
+    state = None if optimizer is None else optimizer.state.get(parameter)
+    if optimizer is None or state is None:
+        return None
+    starts = _starts(optimizer, parameter)
+    return {
+        name: reshape(value, start=starts.get(name, 0.0))
+        if isinstance(value, Tensor) and value.shape == parameter.shape
+        else value
+        for name, value in state.items()
+    }
+
+
+def hand_over(
+    optimizer: torch.optim.Optimizer | None, old: nn.Parameter, new: nn.Parameter, state: dict[str, Any] | None
+) -> None:
+    """Let the optimizer train `new` in the place of `old`, from this state."""
     if optimizer is None:
         return
-    starts = _starts(optimizer, old)
     for group in optimizer.param_groups:
         group["params"] = [new if parameter is old else parameter for parameter in group["params"]]
-    state = optimizer.state.pop(old, None)
+    optimizer.state.pop(old, None)
     if state is not None:
-        optimizer.state[new] = {
-            name: reshape(value, start=starts.get(name, 0.0))
-            if isinstance(value, Tensor) and value.shape == old.shape
-            else value
-            for name, value in state.items()
-        }
+        optimizer.state[new] = state
 
 
 def _held(optimizer: torch.optim.Optimizer | None, parameter: Tensor) -> Iterator[tuple[Tensor, float]]:

@@ -71,8 +71,8 @@ def bake(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) ->
             state.
 
     Raises:
-        ValueError: another parametrization was registered after a mask, or the state of the optimizer does not belong
-            to single weights.
+        ValueError: another parametrization was registered after a mask, the state of the optimizer does not belong to
+            single weights, or it does not hold all of these modules that are not frozen.
 
     Example:
         >>> from orthosparse import attach
