@@ -3,16 +3,17 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+PINS   ?= constraints.txt
 
-.PHONY: install demo test lint types tests torchvision bench docs readme-table clean
+.PHONY: install demo test lint types tests torchvision lowest bench docs readme-table clean
 
 install: $(STAMP)
 
 # torch first and pinned: whatever depends on it then finds it there and pulls no other build.
-$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard src/orthosparse/*/kernel.cpp src/orthosparse/*/kernel/*.hpp)
+$(STAMP): pyproject.toml setup.py $(PINS) $(wildcard src/orthosparse/*/kernel.cpp src/orthosparse/*/kernel/*.hpp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt torch
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -q -c $(PINS) torch
+	$(BIN)/pip install -q -c $(PINS) -e '.[dev]'
 	touch $(STAMP)
 
 demo: install
@@ -37,6 +38,13 @@ tests: install
 torchvision: install
 	$(BIN)/python -m pytest -q -m torchvision --declare-torchvision $$(grep -rl --include='*.py' mark.torchvision tests)
 
+# The same tests with the oldest packages that pyproject.toml allows.
+lowest:
+	$(MAKE) tests torchvision VENV=.venv-lowest PINS=.make.lowest
+
+.make.lowest: pyproject.toml
+	grep -o '"[a-z][a-z0-9-]*>=[0-9.]*' $< | sed 's/"//; s/>=/==/' | sort -u > $@
+
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -48,4 +56,4 @@ readme-table: install
 	$(BIN)/python -m orthosparse.lab.paper.frontpage . $(wildcard results/*.jsonl)
 
 clean:
-	rm -rf $(VENV) build dist site src/*.egg-info
+	rm -rf $(VENV) .venv-lowest .make.lowest build dist site src/*.egg-info

@@ -52,11 +52,11 @@ def test_importing_the_library_loads_no_lab_dependency_and_no_scipy():
     assert done.stdout.strip() == "[]"
 
 
-def test_the_package_is_built_with_its_types_and_everything_its_pages_are_made_of(tmp_path):
+def test_the_package_is_built_with_its_types_the_sources_of_its_kernels_and_everything_its_pages_are_made_of(tmp_path):
     build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     sources = ROOT / "src"
-    kept = {".py", ".typed", ".css", ".js", ".jinja", ".json"}
+    kept = {".py", ".typed", ".css", ".js", ".jinja", ".json", ".cu", ".cuh"}
     wanted = {path.relative_to(sources) for path in sources.rglob("orthosparse/**/*") if path.suffix in kept}
     built = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
     assert Path("orthosparse/py.typed") in built

@@ -349,6 +349,15 @@ def test_files_of_others_are_refused(path, other):
     assert re.search("expected a file that save_compact wrote", refusal(path, Net()))
 
 
+def test_complex_buffers_come_back(path):
+    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    model.register_buffer("phases", torch.tensor([1j, 2.0 - 3j]))
+    other.register_buffer("phases", torch.zeros(2, dtype=torch.complex64))
+    save_compact(model, path)
+    load_compact(path, other)
+    assert torch.equal(other.phases, model.phases)
+
+
 def test_what_cannot_be_stored_is_named(path):
     model = nn.Linear(2, 2)
     model.register_buffer("odd", torch.zeros(2, dtype=torch.complex128))

@@ -41,7 +41,6 @@ EXPORTED = {
 # torch's recurrent layers write to themselves in every forward pass, under any parametrization.
 @pytest.mark.filterwarnings("ignore:The tensor attributes self.lstm._flat_weights")
 @pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects happened:UserWarning")
-@pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")  # torch 2.11, reading its own file
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("kind", EXPORTED)
 @pytest.mark.stack("export", "masked")

@@ -1,10 +1,5 @@
 """Products with block-sparse weights against dense ones."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import hypothesis
@@ -13,27 +8,18 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from interpreter import check_interpreted, needs_interpreter, needs_triton
 from operators import hopper
 from operators.blocks import draw
 from orthosparse.operators import SIZES, block_linear, has_kernel
 from orthosparse.operators import block_launches as launches
 
-_TRITON = tuple(int(part) for part in version("triton").split(".")[:2]) if importlib.util.find_spec("triton") else (0,)
-needs_triton = pytest.mark.skipif(
-    _TRITON < (3, 7), reason="Triton is not installed, or its interpreter cannot count with NumPy 2.4"
-)
 F64 = {"dtype": torch.float64}
 
 
-@needs_triton
+@needs_interpreter
 def test_by_the_interpreter_kernels_compute_what_the_dense_product_does():
-    # A process of its own: Triton decides when it is imported whether it interprets.
-    own = Path(__file__).with_name("interpreted.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(own)]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "36 passed" in done.stdout
+    check_interpreted(Path(__file__).with_name("interpreted.py"), 36)
 
 
 @needs_triton

@@ -1,16 +1,16 @@
 """Our GPU kernels against torch's own operations: by Triton's interpreter here, as compiled where there is a GPU."""
 
 import importlib
-import importlib.util
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from interpreter import check_interpreted, needs_interpreter, needs_triton
 from lab.training.stacked.hopper import SHARED, Launch
 from lab.training.stacked.interpreted import check
-from lab.training.stacked.interpreter import check_interpreted, needs_interpreter
 from orthosparse.lab.models.stages import Grid, Stage
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.stacked import fused, launches
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 @needs_interpreter
 def test_by_the_interpreter_the_kernels_compute_what_torch_computes():
-    check_interpreted("interpreted.py", 17)
+    check_interpreted(Path(__file__).with_name("interpreted.py"), 17)
 
 
 MAPS = {"HEIGHT": 8, "WIDTH": 8, "KERNEL": 3, "CHANNELS": 128, "PRECISION": "tf32"}
@@ -73,7 +73,7 @@ def everything():
         )
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@needs_triton
 def test_all_that_is_launched_compiles_and_fits_into_a_multiprocessor(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for name, dtype, warps, constants in everything():

@@ -1,16 +1,16 @@
 """Our GPU kernels for residual networks against torch's: by Triton's interpreter, and compiled where there is a GPU."""
 
 import importlib
-import importlib.util
+from pathlib import Path
 from shutil import which
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from interpreter import check_interpreted, needs_interpreter, needs_triton
 from lab.training.stacked.emulator import emulated, needs_compiler
 from lab.training.stacked.hopper import SHARED, Notes
-from lab.training.stacked.interpreter import check_interpreted, needs_interpreter
 from lab.training.stacked.stacked import check_same, given_to, networks_of, passed, stacked
 from orthosparse.lab.training.devices import arithmetic
 from orthosparse.lab.training.stacked import cuda_launches, fused_maps, map_launches
@@ -20,12 +20,11 @@ from orthosparse.lab.training.stacked.residual import layout_of
 
 IMAGES = (3, 32, 32)
 META = torch.device("meta")
-needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
 @needs_interpreter
 def test_by_the_interpreter_the_kernels_compute_what_torch_computes():
-    check_interpreted("interpreted_maps.py", 30 if which("g++") else 29)
+    check_interpreted(Path(__file__).with_name("interpreted_maps.py"), 30 if which("g++") else 29)
 
 
 def launched(dtype, precision, generator, monkeypatch):
