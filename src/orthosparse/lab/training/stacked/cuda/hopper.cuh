@@ -18,7 +18,7 @@ __device__ inline MatrixDescriptor matrix_descriptor(SharedAddress start, unsign
            static_cast<uint64_t>(stride >> 4) << 32;
 }
 
-// Operands of an asm statement: `count` accumulators from `i` on, and their names, which must start at %0.
+// Operands of an asm statement: 8 or 32 accumulators from `i` on, and the names of 64 and 96, which start at %0.
 #define ACCUMULATORS_8(i)                                                                                    \
     "+f"(accumulator[i]), "+f"(accumulator[i + 1]), "+f"(accumulator[i + 2]), "+f"(accumulator[i + 3]),      \
         "+f"(accumulator[i + 4]), "+f"(accumulator[i + 5]), "+f"(accumulator[i + 6]), "+f"(accumulator[i + 7])
