@@ -86,7 +86,7 @@ def without_data(pairs: Iterable[Any], root: Path) -> dict[Any, Any]:
 
 def estimates_of(rows: Iterable[Any], name: str) -> Any:
     """Return what the rows of the device called `name` tell of times."""
-    from orthosparse.lab.sweep.budget import Estimates
+    from orthosparse.lab.sweep.estimates import Estimates
 
     estimates = Estimates()
     estimates.learn(rows, name)
