@@ -67,8 +67,8 @@ def inserted(page: str, text: str) -> str:
     """
     if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
         raise ValueError(f"page: expected {BEGIN!r} once, and after it {END!r} once")
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{text}{END}{rest.split(END)[1]}"
+    before, after = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{text}{END}{after.split(END)[1]}"
 
 
 def _machines(rows: Sequence[Row]) -> str:
