@@ -75,6 +75,13 @@ def row_of(pair, **changes):
     return row | {"device": "cpu", "wall_s": 0.5, "time": "2026-01-01T00:00:00+00:00"} | changes
 
 
+def timed_row(experiment, wall_s, *, at="00:00", commit="one", together=None, **changes):
+    """A row that was made "here", at an hour of one day."""
+    metrics = {} if together is None else {"together": together}
+    row = row_of(Pair(experiment, 1), device="here", wall_s=wall_s, commit=commit, metrics=metrics)
+    return row | {"time": f"2026-01-01T{at}:00+00:00"} | changes
+
+
 def task_of(*pairs):
     return Task(pairs, pairs)
 

@@ -152,7 +152,7 @@ def _report(error: BaseException, given: Sequence[str], debug: bool) -> int:
 
 
 def _misuse(error: Any) -> str:
-    """Return what is wrong and whose help to look at; asked for nothing at all, a command answers with its help."""
+    """Return what is wrong and whose help to read; a command without arguments answers with its help."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return str(error.format_message())
     message = " ".join(error.format_message().split()).rstrip(".")

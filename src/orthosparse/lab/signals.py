@@ -73,7 +73,7 @@ class Interrupt:
 
 
 def raise_interrupt() -> None:
-    """Raise a KeyboardInterrupt: for `Interrupt`, where work may stop at any place."""
+    """Raise a KeyboardInterrupt: for `Interrupt`, where work may stop anywhere."""
     raise KeyboardInterrupt
 
 

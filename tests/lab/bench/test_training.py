@@ -4,7 +4,7 @@ import pytest
 
 from orthosparse.lab.bench.training import Setting, run
 
-WAYS = ["plain eager", "dense", "masked"]
+METHODS = ["plain eager", "dense", "masked"]
 
 
 @pytest.fixture(scope="module", params=["tf32", "bf16"])
@@ -14,10 +14,10 @@ def measured(request, tmp_path_factory):
     return text, [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def test_every_way_has_a_row_and_a_line(measured):
+def test_every_method_has_a_row_and_a_line(measured):
     text, rows = measured
-    assert [row["way"] for row in rows] == WAYS
-    assert all(way in text for way in WAYS)
+    assert [row["method"] for row in rows] == METHODS
+    assert all(method in text for method in METHODS)
     assert "s/epoch" in text
 
 
@@ -33,7 +33,7 @@ def test_ratios_are_those_of_the_times(measured):
 
 
 @pytest.mark.gpu
-def test_every_way_runs_on_a_gpu(tmp_path):
+def test_every_method_runs_on_a_gpu(tmp_path):
     out = tmp_path / "rows.jsonl"
     run(Setting(models=["resnet32"], steps=4, repeats=1, device="cuda"), out)
-    assert [json.loads(line)["way"] for line in out.read_text().splitlines()] == WAYS
+    assert [json.loads(line)["method"] for line in out.read_text().splitlines()] == METHODS

@@ -32,7 +32,10 @@ def timed(monkeypatch):
         "faster_than_plain": 2.0,
         "cost_against_dense": 0.1,
     }
-    rows = [{"model": "resnet32", "way": way, "device": "toy", **figures} for way in ("plain eager", "dense", "masked")]
+    rows = [
+        {"model": "resnet32", "method": method, "device": "toy", **figures}
+        for method in ("plain eager", "dense", "masked")
+    ]
 
     def measure(setting, say):
         say(f"{setting.models[0]} {setting.steps}")

@@ -8,16 +8,15 @@ from lab.paper.rows import deep_starts, row_of
 from orthosparse.lab.experiments.efficiency import Efficiency
 from orthosparse.lab.experiments.init_runtime import InitRuntime
 from orthosparse.lab.experiments.training import Training
-from orthosparse.lab.paper import ITEMS, claims, singular_values
+from orthosparse.lab.paper import ITEMS, singular_values
 from orthosparse.lab.paper._chapters import chapters_of
-from orthosparse.lab.paper.claims import FAILS, HOLDS, OPEN, PARTLY, claims_of
+from orthosparse.lab.paper.claims import FAILS, HOLDS, OPEN, PARTLY, claims_of, page
 
 ROOT = Path(__file__).parents[3]
 
 
 def answers(rows):
-    names = ("deep", "ranks", "activations", "cost", "spectra", "snip", "dynamic")
-    return dict(zip(names, claims_of(chapters_of(ITEMS, rows)), strict=True))
+    return claims_of(chapters_of(ITEMS, rows))
 
 
 def test_without_rows_nothing_is_answered():
@@ -37,7 +36,7 @@ def deep_rows(model, accuracies, **changes):
 def test_deep_networks_train_if_eoi_follows_the_dense_one_at_full_length(eoi, epochs, verdict):
     rows = deep_rows("mlp1000", {"base": 0.1, "eoi": 0.96, "dense": 0.97})
     rows += deep_rows("cnn1000", {"base": 0.1, "eoi": eoi, "dense": 0.81}, **({"epochs": epochs} if epochs else {}))
-    found = answers(rows)["deep"]
+    found = answers(rows)["deep_networks"]
     assert found.verdict == verdict
     short = " (8 of 100 epochs)" if epochs else ""
     assert f"EOI {100 * eoi:.2f} %{short}, dense 81.00 %{short}, base 10.00 %{short}." in found.answer
@@ -47,7 +46,7 @@ def test_deep_networks_train_if_eoi_follows_the_dense_one_at_full_length(eoi, ep
 def test_a_whole_training_of_eoi_is_not_compared_with_a_short_one_of_the_dense_network(dense):
     rows = deep_rows("mlp1000", {"base": 0.1, "eoi": 0.96, "dense": 0.97}) + deep_rows("cnn1000", {"eoi": 0.8})
     rows += deep_rows("cnn1000", {"base": 0.1, "eoi": 0.5, "dense": dense}, epochs=8)
-    found = answers(rows)["deep"]
+    found = answers(rows)["deep_networks"]
     assert found.verdict == PARTLY
     short = "(8 of 100 epochs)"
     assert f"EOI 80.00 %, dense {100 * dense:.2f} % {short}, base 10.00 % {short}." in found.answer
@@ -56,7 +55,7 @@ def test_a_whole_training_of_eoi_is_not_compared_with_a_short_one_of_the_dense_n
 def test_deep_networks_do_not_train_if_eoi_stays_at_chance():
     rows = [row for model in ("mlp1000", "cnn1000") for row in deep_rows(model, dict.fromkeys(("base", "eoi"), 0.1))]
     rows += [row for model in ("mlp1000", "cnn1000") for row in deep_rows(model, {"dense": 0.8})]
-    assert answers(rows)["deep"].verdict == FAILS
+    assert answers(rows)["deep_networks"].verdict == FAILS
 
 
 def test_ranks_hold_in_part_until_all_networks_are_measured_and_seeds_are_paired():
@@ -196,7 +195,7 @@ def test_dynamic_training_is_compared_seed_by_seed_with_the_deviation(moving, ve
 def test_cells_that_several_tables_show_are_compared_with_the_paper_once():
     dense = Training("resnet32", "cifar10", dense_init="default")
     rows = [row_of(dense, test_accuracy=0.9268), row_of(Training("resnet32", "cifar10", 0.1), test_accuracy=0.95)]
-    found = claims.agreement(chapters_of(ITEMS, rows))
+    found = page.agreement(chapters_of(ITEMS, rows))
     assert found.startswith("2 test accuracies can be compared with the paper's; 1 of them")
 
 
@@ -210,5 +209,5 @@ def test_every_claim_has_a_rule_with_its_thresholds():
 def test_the_page_has_the_answers_of_the_committed_rows(committed):
     chapters, problems = committed
     assert problems == []
-    expected = claims.markdown(chapters)
+    expected = page.markdown(chapters)
     assert (ROOT / "docs" / "evidence" / "claims.md").read_text() == expected, "stale: run `make readme-table`"

@@ -13,8 +13,9 @@ import sweep_toys
 
 from orthosparse.lab.experiments.mask_picture import MaskPicture
 from orthosparse.lab.experiments.training import Training
-from orthosparse.lab.sweep.budget import Budget, Estimates
+from orthosparse.lab.sweep.budget import Budget
 from orthosparse.lab.sweep.engines import ENGINES
+from orthosparse.lab.sweep.estimates import Estimates
 from orthosparse.lab.sweep.pairs import Pair, Task, perform
 from orthosparse.lab.sweep.runner import run
 from orthosparse.lab.sweep.store import Owner, Store

@@ -73,9 +73,9 @@ def broken_even(case: str, ratios: Mapping[float, float]) -> Found:
         >>> broken_even("a layer", {0.1: 2.0, 0.3: 0.0})
         ('a layer, as fast at density', 0.2, None, '0.1: 2.00x, 0.3: 0.00x')
     """
-    (before, high), *rest = ratios.items()
+    (before, high), *others = ratios.items()
     crossing = 1.0 if high >= 1 else 0.0
-    for density, ratio in rest if high >= 1 else []:
+    for density, ratio in others if high >= 1 else []:
         if ratio < 1:
             crossing = before + (density - before) * (high - 1) / (high - ratio)
             break

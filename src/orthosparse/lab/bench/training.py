@@ -83,31 +83,31 @@ def _measure(
     }
     if setting.compiled:
         epochs["compiled"] = _ours(state(setting.density, nhwc), steps, compiled=True)
-    seconds: dict[str, list[float]] = {way: [] for way in epochs}
+    seconds: dict[str, list[float]] = {method: [] for method in epochs}
     for turn in range(setting.repeats + 1):
-        for way, epoch in epochs.items():
+        for method, epoch in epochs.items():
             taken = _timed(epoch, turn, fabric.device)
-            say(f"{model:10s} {way:12s} {taken:7.3f} s" + ("" if turn else "  (first, not counted)"))
+            say(f"{model:10s} {method:12s} {taken:7.3f} s" + ("" if turn else "  (first, not counted)"))
             if turn:
-                seconds[way].append(taken)
-    middle = {way: median(times) for way, times in seconds.items()}
+                seconds[method].append(taken)
+    middle = {method: median(times) for method, times in seconds.items()}
     return [
         {
             "model": model,
-            "way": way,
+            "method": method,
             "precision": setting.precision,
-            "channels_last": nhwc and way != "plain eager",
-            "density": setting.density if way in ("masked", "compiled") else 1.0,
-            "seconds_per_epoch": middle[way] * len(plain.loader) / steps,
-            "milliseconds_per_step": 1e3 * middle[way] / steps,
+            "channels_last": nhwc and method != "plain eager",
+            "density": setting.density if method in ("masked", "compiled") else 1.0,
+            "seconds_per_epoch": middle[method] * len(plain.loader) / steps,
+            "milliseconds_per_step": 1e3 * middle[method] / steps,
             "steps": steps,
             "repeats": setting.repeats,
-            "spread": (max(times) - min(times)) / middle[way],
-            "faster_than_plain": middle["plain eager"] / middle[way],
-            "cost_against_dense": middle[way] / middle["dense"] - 1,
+            "spread": (max(times) - min(times)) / middle[method],
+            "faster_than_plain": middle["plain eager"] / middle[method],
+            "cost_against_dense": middle[method] / middle["dense"] - 1,
             **provenance(fabric.device),
         }
-        for way, times in seconds.items()
+        for method, times in seconds.items()
     ]
 
 
@@ -180,10 +180,10 @@ def table(setting: Setting, rows: list[dict[str, Any]]) -> str:
     """Return the rows as a short table, below a line that says what was timed where."""
     lines = [
         f"CIFAR-10, batch {setting.batch}, {setting.precision}, {rows[0]['device'] if rows else ''}",
-        f"{'model':10s} {'way':12s} {'s/epoch':>8s} {'ms/step':>8s} {'x plain':>8s} {'vs dense':>9s}",
+        f"{'model':10s} {'method':12s} {'s/epoch':>8s} {'ms/step':>8s} {'x plain':>8s} {'vs dense':>9s}",
     ]
     lines += [
-        f"{row['model']:10s} {row['way']:12s} {row['seconds_per_epoch']:8.3f} {row['milliseconds_per_step']:8.3f} "
+        f"{row['model']:10s} {row['method']:12s} {row['seconds_per_epoch']:8.3f} {row['milliseconds_per_step']:8.3f} "
         f"{row['faster_than_plain']:8.2f} {100 * row['cost_against_dense']:+8.1f}%"
         for row in rows
     ]

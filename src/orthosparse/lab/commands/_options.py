@@ -12,7 +12,7 @@ import typer
 
 from orthosparse.lab.names import names_of
 
-ROOT = Path("data")  # where every command looks for data, and puts it
+ROOT = Path("data")  # from which every command reads data, and where it puts it
 
 
 def matching(option: str) -> Callable[[Any], Any]:
@@ -129,7 +129,7 @@ def check_folder(folder: Path, option: str = "out") -> None:
     """Check that the folder of an option can be there, before the work begins whose results go into it.
 
     Raises:
-        ValueError: a file is there, or in the place of a folder that it would lie in.
+        ValueError: a file is there, or where a folder of its path would be.
     """
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
@@ -179,7 +179,7 @@ _RECIPE = "Model whose recipe is used; by default that of --model."
 
 # A field's name, type, default and help are written once, where the field is.
 def with_fields(*, without: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Give a command an option for each field of `Run` and of `Recipe`, in the place of its ``**given``.
+    """Give a command an option for each field of `Run` and of `Recipe`, instead of its ``**given``.
 
     The fields of the recipe have no defaults: what is not given is the recipe's. `given_of` reads what was given.
 

@@ -10,6 +10,8 @@ import typer
 from orthosparse.lab.commands._options import counted, print_json, whole_numbers
 from orthosparse.lab.names import check_name
 
+_NAMED = 4  # devices that a message names
+
 
 def pairs_of(item: Any, seeds: list[int] | None, *, smoke: bool, **changes: Any) -> list[Any]:
     """Return the pairs of an item, seed by seed; of a tiny version, those of its first seed alone.
@@ -86,7 +88,7 @@ def without_data(pairs: Iterable[Any], root: Path) -> dict[Any, Any]:
 
 def estimates_of(rows: Iterable[Any], name: str) -> Any:
     """Return what the rows of the device called `name` tell of times."""
-    from orthosparse.lab.sweep.budget import Estimates
+    from orthosparse.lab.sweep.estimates import Estimates
 
     estimates = Estimates()
     estimates.learn(rows, name)
@@ -118,6 +120,15 @@ def warn_of_commit() -> None:
         typer.echo("warning: rows will name no commit, as none is known; set ORTHOSPARSE_COMMIT to it", err=True)
     elif found.endswith("+changes"):
         typer.echo(f"warning: rows will name the commit {found}, as files differ from it", err=True)
+
+
+def warn_of_device(rows: Sequence[Any], name: str) -> None:
+    """Say so where none of the rows was measured on the device called `name`."""
+    from orthosparse.registry import listed
+
+    if rows and not any(row["device"] == name for row in rows):
+        measured = listed(sorted({row["device"] for row in rows}), _NAMED)
+        typer.echo(f"no row was measured on {name}, so these minutes are rough; there are rows of {measured}", err=True)
 
 
 def check_times(items: list[str] | None, minutes: float | None, budget: str | None, engine: str) -> None:
@@ -182,6 +193,22 @@ def conclude(summary: Any, store: Any, *, json: bool = False) -> None:
         typer.echo(_summary_text(summary, store))
     if summary.failed:
         _complain(summary, store)
+        raise typer.Exit(1)
+
+
+def conclude_starts(found: Any, store: Any, *, json: bool = False) -> None:
+    """Say which starts were made, and each problem; fail if there was one."""
+    from dataclasses import asdict
+
+    if json:
+        print_json({**asdict(found), "folders": list(map(str, found.folders)), "alone": list(map(str, found.alone))})
+    else:
+        stacks = counted(len(found.folders), "stack")
+        alone = f"; none is kept of {counted(len(found.alone), 'pair')} outside of stacks" if found.alone else ""
+        typer.echo(f"{counted(found.starts, 'start')} of {stacks} in {store.runs}{alone}")
+    for problem in found.problems:
+        typer.echo(f"error: {problem}", err=True)
+    if found.problems:
         raise typer.Exit(1)
 
 

@@ -39,9 +39,9 @@ def data(
     for name in names:
         check_name("data", name)
     check_folder(root.expanduser(), "root")
-    text, rest = TextColumn("{task.description}"), (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    text, columns = TextColumn("{task.description}"), (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     to = console(stderr=True)
-    with Progress(text, BarColumn(), *rest, console=to, transient=True, disable=not to.is_terminal) as progress:
+    with Progress(text, BarColumn(), *columns, console=to, transient=True, disable=not to.is_terminal) as progress:
 
         def announce(file: str) -> Callable[[int, int | None], None]:
             task = progress.add_task(file, total=None)

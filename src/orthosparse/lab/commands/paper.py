@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from orthosparse.lab.commands._merging import conclude_merge, files_of, say_what_differs
 from orthosparse.lab.commands._options import (
     ROOT,
     Device,
@@ -23,19 +24,19 @@ from orthosparse.lab.commands._sweep import (
     check_queued,
     check_times,
     conclude,
+    conclude_starts,
     device_name,
     estimates_of,
     limit_of,
     pairs_of_entry,
     queued_pairs,
     warn_of_commit,
+    warn_of_device,
     without_data,
 )
 
 RESUMES_WITH = ()  # what an interrupted command needs beside itself to go on: nothing
 _STORE = Path("runs/paper/results.sqlite")
-_RESULTS = Path("results")
-_NAMED = 4  # differences between two rows that a message names
 
 paper = group(
     "List, run and render the tables and figures of the paper.",
@@ -102,36 +103,20 @@ def queue(
       orthosparse paper queue
       orthosparse paper queue --on 'NVIDIA H200' --json
     """
-    from orthosparse.lab.experiments.training import group_of
+    from orthosparse.lab.paper.forecast import forecast_of, forecast_table
     from orthosparse.lab.paper.queue import QUEUE
-    from orthosparse.lab.rendering.contents import plain_table
     from orthosparse.lab.rendering.terminal import console, print_table
     from orthosparse.lab.sweep.store import Store
-    from orthosparse.registry import listed
 
-    rows = Store(store).rows() if store.exists() else []
-    known, name, found = {(row["key"], row["seed"]) for row in rows}, on or device_name(device), []
-    estimates = estimates_of(rows, name)
-    for entry in QUEUE:
-        pairs = pairs_of_entry(entry)
-        missing = [pair for pair in pairs if pair.name not in known]
-        known |= {pair.name for pair in missing}  # another entry may have the same
-        seconds = sum(
-            estimates.seconds([experiment], stacked=entry.together is not None and group_of(experiment) is not None)
-            for experiment in (pair.experiment for pair in missing)
-        )
-        about = {"missing": len(missing), "pairs": len(pairs), "minutes": round(seconds / 60, 1)}
-        found.append({"title": entry.title, "item": entry.item, **about})
+    rows, name = Store(store).rows() if store.exists() else [], on or device_name(device)
+    steps = [(entry, pairs_of_entry(entry)) for entry in QUEUE]
+    found = forecast_of(steps, {(row["key"], row["seed"]) for row in rows}, estimates_of(rows, name))
     if json:
         print_json(found)
     else:
-        lines = [[e["title"], e["item"], f"{e['missing']} of {e['pairs']}", f"{e['minutes']:.1f}"] for e in found]
-        lines.append(["all", "", str(sum(e["missing"] for e in found)), f"{sum(e['minutes'] for e in found):.1f}"])
-        print_table(plain_table(("next", "item", "missing pairs", "minutes"), lines, text=(0, 1)), console())
+        print_table(forecast_table(found), console())
         _say_if_empty(store, rows)
-    if rows and not any(row["device"] == name for row in rows):
-        measured = listed(sorted({row["device"] for row in rows}), _NAMED)
-        typer.echo(f"no row was measured on {name}, so these minutes are rough; there are rows of {measured}", err=True)
+    warn_of_device(rows, name)
 
 
 def _say_if_empty(store: Path, rows: Sized, *, err: bool = False) -> None:
@@ -207,6 +192,7 @@ def run(
     """
     from functools import partial
 
+    from orthosparse.lab.sweep.budget import run_for
     from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.engines import ENGINES
     from orthosparse.lab.sweep.pairs import perform
@@ -220,27 +206,24 @@ def run(
         check_queued(seeds=seeds, only=only, together=together, smoke=smoke, **changes)
     start = partial(lookup(ENGINES, engine, "engine"), jobs=jobs, address=address, gpus=gpus)
     check_engine(engine, device, address, gpus, precision)
-    pairs = asked_pairs(items or (), seeds, only, smoke=smoke, **changes)
+    steps = [(asked_pairs(items, seeds, only, smoke=smoke, **changes), together)] if items else queued_pairs()
     kept, folder = Store(store), root.expanduser().absolute()
-    queued = [(pairs, together)] if items else queued_pairs()
     names = kept.names()
-    missing = [pair for each, _ in queued for pair in each if pair.name not in names]
+    missing = [pair for pairs, _ in steps for pair in pairs if pair.name not in names]
     lost = {} if address else without_data(missing, folder)  # a cluster has its own
     if len(missing) > len(lost) and not smoke and not address:
         warn_of_commit()
-    queued = [([pair for pair in each if pair not in lost], size) for each, size in queued]
+    if not items:
+        _say_if_empty(store, names, err=True)
+    steps = [([pair for pair in pairs if pair not in lost], size) for pairs, size in steps]
     work = partial(perform, root=folder, runs=kept.runs.absolute(), device=device, compiled=compiled)
     with Display() as display:
         if minutes is None:
             limit = None if budget is None else limit_of(budget, kept, device)
-            summary = sweep(queued[0][0], kept, start, perform=work, together=together, budget=limit, display=display)
+            summary = sweep(steps[0][0], kept, start, perform=work, together=together, budget=limit, display=display)
         else:
-            from orthosparse.lab.sweep.budget import run_for
-
-            if not items:
-                _say_if_empty(store, names, err=True)
             times = estimates_of(kept.rows(), device_name(device))
-            summary = run_for(60 * minutes, queued, kept, start, perform=work, estimates=times, display=display)
+            summary = run_for(60 * minutes, steps, kept, start, perform=work, estimates=times, display=display)
     summary.failed += lost.values()
     conclude(summary, kept, json=json)
 
@@ -270,8 +253,6 @@ def prepare(
     Examples:
       orthosparse paper prepare contemporary --only model=resnet32 --seeds 1 --precision bf16 --together 40 --root data
     """
-    from dataclasses import asdict
-
     from orthosparse.lab.sweep.display import Display
     from orthosparse.lab.sweep.preparing import prepare as prepare_starts
     from orthosparse.lab.sweep.store import Store
@@ -284,16 +265,7 @@ def prepare(
         there = [pair for pair in pairs if pair not in lost]
         found = prepare_starts(there, kept, together, root=folder, device=device, display=display)
     found.problems += [f"{pair}: {outcome.error}" for pair, outcome in lost.items()]
-    if json:
-        print_json({**asdict(found), "folders": list(map(str, found.folders)), "alone": list(map(str, found.alone))})
-    else:
-        stacks = counted(len(found.folders), "stack")
-        alone = f"; none is kept of {counted(len(found.alone), 'pair')} outside of stacks" if found.alone else ""
-        typer.echo(f"{counted(found.starts, 'start')} of {stacks} in {kept.runs}{alone}")
-    for problem in found.problems:
-        typer.echo(f"error: {problem}", err=True)
-    if found.problems:
-        raise typer.Exit(1)
+    conclude_starts(found, kept, json=json)
 
 
 @paper.command()
@@ -343,30 +315,11 @@ def merge(
       orthosparse paper merge
       orthosparse paper merge theirs.jsonl --export results
     """
-    from dataclasses import asdict
-
     from orthosparse.lab.sweep.rows import export as write
     from orthosparse.lab.sweep.store import Store
-    from orthosparse.registry import listed
 
-    kept = Store(store)
-    folders = [_RESULTS] if files is None else [place for place in files if place.is_dir()]
-    found = [place for place in files or () if not place.is_dir()]
-    found += [file for folder in folders for file in sorted(folder.glob("*.jsonl"))]
+    kept, found = Store(store), files_of(files)
     merged = kept.merge(found)
-    said = f"{counted(len(found), 'file')}: {counted(merged.added, 'row')} added, {merged.known} known already"
-    for key, seed, parts in merged.differing:
-        named = listed(parts, _NAMED)
-        typer.echo(
-            f"kept the store's row of {key} seed {seed}; the other one differs (stored, given): {named}", err=True
-        )
-    for problem in merged.problems:
-        typer.echo(problem, err=True)
+    say_what_differs(merged)
     exported = {} if export is None else write(kept.rows(), export)
-    written = {str(file): count for file, count in exported.items()}
-    if json:
-        print_json({"files": [str(file) for file in found], **asdict(merged), "exported": written})
-    else:
-        typer.echo("\n".join([said, *(f"{counted(count, 'row')} in {file}" for file, count in written.items())]))
-    if merged.problems:
-        raise typer.Exit(1)
+    conclude_merge(merged, found, exported, json=json)

@@ -133,7 +133,7 @@ def _name(model: str, shape: dict[str, int], data: str, density: float, seeds: S
 
 
 def _kept(folder: Path, pairs: Sequence[Any]) -> list[Any] | None:
-    """Return the rows of a run that has ended, in the order of the pairs; None where one of them has none."""
+    """Return the rows of a run that is done, in the order of the pairs; None where one of them has none."""
     from orthosparse.lab.sweep.store import Store
 
     rows = Store(folder / STORE).rows() if (folder / STORE).exists() else []
@@ -152,8 +152,8 @@ def _table(names: Sequence[str], rows: Sequence[Any]) -> list[str]:
     """Return a line for each start: its density, and its test accuracy, mean and deviation over the seeds."""
     wide, seeds = max(map(len, [*names, "start"])), len(rows) // len(names)
     lines = [f"{'start':{wide}}  density  test accuracy"]
-    for place, name in enumerate(names):
-        group = rows[place * seeds : (place + 1) * seeds]
+    for index, name in enumerate(names):
+        group = rows[index * seeds : (index + 1) * seeds]
         metrics = [row["metrics"] for row in group if _problem(row) is None]
         if not metrics:
             lines.append(f"{name:{wide}}        -  none")

@@ -117,7 +117,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of a run that has ended; none where there is no store."""
+    """Return the rows of a run that is done; none where there is no store."""
     from orthosparse.lab.sweep.store import Store
 
     return Store(folder / STORE).rows() if (folder / STORE).exists() else []

@@ -61,8 +61,8 @@ class _Decoded(Dataset[torch.Tensor]):
     def __init__(self, files: Files, augmentation: Augmentation | None, seed: int, epoch: int) -> None:
         self.files, self.augmentation, self.seed, self.epoch = files, augmentation, seed, epoch
 
-    def __getitem__(self, place: tuple[int, int]) -> torch.Tensor:
-        position, index = place
+    def __getitem__(self, sample: tuple[int, int]) -> torch.Tensor:
+        position, index = sample
         image, size = read_image(self.files.paths[index]), self.files.size
         generator = derive(self.seed, "file", self.epoch, position)
         augmentation = self.augmentation or Augmentation()

@@ -57,10 +57,10 @@ def by_class(name: str, root: Path, folder: Path, names: list[str]) -> Listing:
     paths: list[Path] = []
     labels: list[int] = []
     for label, class_name in enumerate(names):
-        place = first_existing(name, root, [folder / class_name / "images", folder / class_name])
-        found = sorted(path for path in place.iterdir() if path.suffix.lower() in _SUFFIXES)
+        source = first_existing(name, root, [folder / class_name / "images", folder / class_name])
+        found = sorted(path for path in source.iterdir() if path.suffix.lower() in _SUFFIXES)
         if not found:
-            raise FileNotFoundError(f"{name}: {place}: expected images; got none; {advice(name, root)}")
+            raise FileNotFoundError(f"{name}: {source}: expected images; got none; {advice(name, root)}")
         paths += found
         labels += [label] * len(found)
     return paths, torch.tensor(labels)

@@ -25,7 +25,7 @@ def saturate(image: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
 
 
 def turn_hue(image: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
-    """Return RGB images (0 to 1) with the hue of HSV turned, saturation and value as they were."""
+    """Return RGB images (0 to 1) with the hue of HSV shifted, saturation and value unchanged."""
     red, green, blue = image.split(1, dim=1)
     value = image.amax(1, keepdim=True)
     chroma = value - image.amin(1, keepdim=True)

@@ -19,8 +19,8 @@ def download(
 ) -> Path:
     """Fetch `url` to `path`, which is only there once it is complete and its SHA-256 is right.
 
-    What has come so far lies in ``path.part``; the rest is asked for with a Range request, by the next attempt or by
-    the next call.
+    What has come so far lies in ``path.part``; what is missing is asked for with a Range request, by the next attempt
+    or by the next call.
 
     Raises:
         OSError: the server does not answer, or has no such file, or broke off more than `attempts` times.

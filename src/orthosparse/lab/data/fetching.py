@@ -13,7 +13,7 @@ from orthosparse.files import write_atomically
 from orthosparse.lab.data.download import Report, download
 from orthosparse.lab.data.sources import Download, Source, problems
 
-# Called with the name of a file that is about to be fetched; returns who is told how far it is.
+# Called with the name of a file that is about to be fetched; returns what is called with its progress.
 Announce = Callable[[str], Report | None]
 
 
@@ -95,7 +95,7 @@ def _untar(archive: Path, target: Path) -> None:
 
 
 def _unzip(archive: Path, target: Path) -> None:
-    """Unpack beside `target` and move the folder of that name into place, so that it is there whole or not at all."""
+    """Unpack beside `target` and rename the folder of that name to it, so that it is there whole or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unpacking-") as scratch:
         with zipfile.ZipFile(archive) as held:

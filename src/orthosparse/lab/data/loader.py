@@ -63,8 +63,8 @@ def gather(images: torch.Tensor, plan: Plan, augmentation: Augmentation | None) 
         return chosen
     height, width = images.shape[-2:]
     rows, columns, black = _sources(plan, augmentation, height, width, images.device)
-    places = (rows * width + columns).flatten(2).expand(-1, images.shape[1], -1)
-    pixels = chosen.flatten(2).gather(2, places).view_as(chosen)
+    indices = (rows * width + columns).flatten(2).expand(-1, images.shape[1], -1)
+    pixels = chosen.flatten(2).gather(2, indices).view_as(chosen)
     if black is not None:
         pixels = pixels.masked_fill(black, 0)
     if plan.tints is not None and (augmentation.hue or augmentation.saturation):
@@ -192,20 +192,20 @@ class Loader:
     def _decoded(self, files: Files, epoch: int, start: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         steps = [range(step * self.batch, step * self.batch + self.count(step)) for step in range(start, len(self))]
         order = self._drawn(epoch).moves[:, 0]
-        places = [[(position, int(order[position])) for position in step[self.rank :: self.world]] for step in steps]
+        samples = [[(position, int(order[position])) for position in step[self.rank :: self.world]] for step in steps]
         from orthosparse.lab.data._files import stream  # for images in files alone
 
         decoded = stream(
             files,
-            places,
+            samples,
             self.recipe,
             seed=self.augment_seed,
             epoch=epoch,
             workers=self.workers,
             pin=self.device.type == "cuda",
         )
-        for place, pixels in zip(places, decoded, strict=True):
-            chosen = torch.tensor([index for _, index in place], device=self.device)
+        for sample, pixels in zip(samples, decoded, strict=True):
+            chosen = torch.tensor([index for _, index in sample], device=self.device)
             yield self._normalise(pixels.to(self.device, non_blocking=True)), self.split.labels[chosen]
 
     def _drawn(self, epoch: int) -> Plan:

@@ -113,7 +113,7 @@ def _masks(demo: Demo) -> Section:
         mask = weight.new_ones(weight.shape).bool() if mask is None else mask
         pictures.append(Picture(LABELS[name], picture_of(weight.detach(), mask), f"{int(mask.sum()):,} active entries"))
     text = (
-        "One layer of each network before training, a pixel a weight: blue is positive, red negative, stronger is "
+        "One layer of each network before training, one pixel per weight: blue is positive, red negative, stronger is "
         "larger. Base and AI live on one random mask; EOI has as many entries, where its rotations put them."
     )
     return Section("Masks", text, pictures=pictures)

@@ -85,7 +85,7 @@ class Experiment:
             root: the folder of the data.
             out: a folder of the run's own; what an interrupted run left there is taken up. None keeps nothing.
             device: auto, cpu, cuda or cuda:INDEX.
-            progress: told how far it is.
+            progress: called with how far it is.
         """
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ class Spectrum(Experiment):
     """One point of the study of section 5.1 (see `lab.paper.singular_values`), with the quantiles of its spectrum.
 
     The start is that of a `Training` of the same fields and seed, but for density 1, which goes through the
-    distribution and the scheme too. The inputs are the first batch of training, which SNIP and GraSP look at as well.
+    distribution and the scheme too. The inputs are the first batch of training, which SNIP and GraSP use too.
 
     Attributes:
         iterations: of AI; None: its own number. The other schemes do not read it.
@@ -76,12 +76,12 @@ class Spectrum(Experiment):
         from orthosparse.lab.training.devices import device_of
         from orthosparse.lab.training.run import with_paper_options
 
-        place, rng = device_of(device), generators(seed)
-        data = load(self.data, root, device=place)
-        loader = Loader(data.train, batch=self.samples, seed=rng.data.initial_seed(), device=place)
+        torch_device, rng = device_of(device), generators(seed)
+        data = load(self.data, root, device=torch_device)
+        loader = Loader(data.train, batch=self.samples, seed=rng.data.initial_seed(), device=torch_device)
         images, labels = next(loader.epoch(0))
         shape: dict[str, Any] = {"classes": data.classes, "in_shape": data.in_shape, "activation": self.activation}
-        model = build(self.model, generator=rng.init, **shape, **self.model_options).to(place)
+        model = build(self.model, generator=rng.init, **shape, **self.model_options).to(torch_device)
         dense_init(model, self.dense_init, generator=rng.init)
         own = with_paper_options(self.distribution, self.scheme, self.options)
         if self.scheme == "ai" and self.iterations is not None:

@@ -18,7 +18,7 @@ def from_file(name: str, **options: object) -> nn.Module:
     """
     make = load_function(name, "model")
     given = taken(make, **options)
-    known = {"classes", "in_shape"}  # what every network is told
+    known = {"classes", "in_shape"}  # what every network is given
     if refused := [each for each in options if options[each] is not None and each not in given and each not in known]:
         raise ValueError(f"{refused[0]}: expected none, as {name} takes no such argument; got {options[refused[0]]!r}")
     model = make(**given)

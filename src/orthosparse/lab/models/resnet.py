@@ -56,8 +56,8 @@ def _stage(inputs: int, outputs: int, blocks: int, stride: int, activation: str)
 
 def resnet(*, classes: int, in_shape: tuple[int, int, int], activation: str = "relu", depth: int) -> nn.Module:
     """Return the residual network of `depth` = 6 n + 2 layers, n blocks a stage."""
-    blocks, rest = divmod(depth - 2, 6)
-    if rest or blocks < 1:
+    blocks, remainder = divmod(depth - 2, 6)
+    if remainder or blocks < 1:
         raise ValueError(f"depth: expected 6 n + 2 with n at least 1 (8, 14, 20, 32, 56, 110); got {depth}")
     return ResNet(in_shape[0], classes, blocks, activation)
 

@@ -12,7 +12,7 @@ ACTIVATION_NAMES = {type(make()): name for name, make in ACTIVATIONS.items()}
 
 @dataclass(frozen=True)
 class Grid:
-    """Where a convolution looks: the feature map it gets, the side of its kernel, its stride and its padding.
+    """The geometry of a convolution: the feature map it gets, the side of its kernel, its stride and its padding.
 
     Attributes:
         padding: pixels on each side; None is half the kernel.
@@ -109,7 +109,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Pool:
-    """Means or maxima over squares of a map; a rest at the edges is left out, as torch does."""
+    """Means or maxima over squares of a map; an incomplete square at the edges is left out, as torch does."""
 
     channels: int
     height: int

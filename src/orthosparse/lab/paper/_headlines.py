@@ -28,7 +28,7 @@ class _Part:
 
     Attributes:
         whole: whether the part stands for the item, which is then named with all its runs.
-        paper: what stands in place of numbers that the paper does not have.
+        paper: what is shown where the paper has no number.
     """
 
     tables: int = 9

@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from orthosparse.lab.paper import ITEMS, claims, deep_networks, singular_values
+from orthosparse.lab.paper import ITEMS, deep_networks, singular_values
 from orthosparse.lab.paper._chapters import Chapter, chapters_of
 from orthosparse.lab.paper._command import command_of
 from orthosparse.lab.paper._headlines import fresh
 from orthosparse.lab.paper._layout import seconds_text, text_table
 from orthosparse.lab.paper._rows import Row, read_rows
+from orthosparse.lab.paper.claims import page as claims_page
 from orthosparse.lab.rendering.text import markdown_table, markdown_text
 from orthosparse.lab.sweep.store import together_of
 
@@ -66,8 +67,8 @@ def inserted(page: str, text: str) -> str:
     """
     if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
         raise ValueError(f"page: expected {BEGIN!r} once, and after it {END!r} once")
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{text}{END}{rest.split(END)[1]}"
+    before, after = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{text}{END}{after.split(END)[1]}"
 
 
 def _machines(rows: Sequence[Row]) -> str:
@@ -90,7 +91,7 @@ def write_pages(rows: list[Row], root: Path) -> None:
         page.write_text(inserted(page.read_text(encoding="utf-8"), table(chapters, firsts)), encoding="utf-8")
     for chapter in (each for each in chapters if each.name in STUDIES):
         (docs / "evidence" / STUDIES[chapter.name]).write_text(study(chapter), encoding="utf-8")
-    (docs / "evidence" / "claims.md").write_text(claims.markdown(chapters), encoding="utf-8")
+    (docs / "evidence" / "claims.md").write_text(claims_page.markdown(chapters), encoding="utf-8")
     assets = docs / "assets"
     deep_networks.save_figure(rows, assets / "deep_networks.png")
     deep_networks.save_figure(rows, assets / "deep_convolutional.png", model="cnn1000")

@@ -102,7 +102,7 @@ class Series:
         points: ``full`` or ``hollow`` for points that no curve joins.
         deviations: of the values, where they are means.
         bins: whether the curve is a histogram: a step from each x to the next, filled.
-        names: what the points are, to be read under the pointer instead of their place on the horizontal axis.
+        names: what the points are, to be read under the pointer instead of their position on the horizontal axis.
     """
 
     label: str

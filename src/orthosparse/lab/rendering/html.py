@@ -85,7 +85,7 @@ def _table(table: Table) -> dict[str, Any]:
             {
                 "given": row,
                 "begins": index > 0 and table.rows[index - 1].block != row.block,
-                "cells": [[row.cells[place] for place in indices] for indices in groups],
+                "cells": [[row.cells[position] for position in indices] for indices in groups],
             }
             for index, row in enumerate(table.rows)
         ],

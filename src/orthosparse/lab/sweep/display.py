@@ -73,7 +73,7 @@ class Display:
                 self._print(f"{outcome.pair}: {outcome.error}")
 
     def wait(self, done: int, others: int) -> None:
-        """Show the rows of other runners, and that they are working on the rest."""
+        """Show the rows of other runners, and how many pairs they are working on."""
         words = f"waiting for {others} of another runner" if others else ""
         self._all.update(self._sweep, completed=done, description=words)
 

@@ -100,7 +100,7 @@ def attempt(perform: Perform, task: Task, progress: Progress | None) -> list[Out
     """Perform a task, and return what came of its missing pairs; an error ends the task and not the sweep."""
     try:
         found = perform(task, progress)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other tasks go on and the user is told
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other tasks go on and the user sees it
         found = [error] * len(task.pairs)
     rows = dict(zip(task.pairs, found, strict=True))
     return [_outcome(pair, rows[pair]) for pair in task.missing]
@@ -115,7 +115,7 @@ def perform(
     device: str = "auto",
     compiled: bool = False,
 ) -> list[Row | Exception]:
-    """Run a task and return the rows of its pairs, in values that JSON holds exactly; or an error in place of a row.
+    """Run a task and return the rows of its pairs, in values that JSON holds exactly; or an error instead of a row.
 
     Numbers that are not finite become null, those of curves have six digits. What the library warned of is the metric
     ``warnings``. Of pairs in one stack each row has the time of all; its metric ``together`` says how many they were.

@@ -18,7 +18,7 @@ from orthosparse.lab.sweep.tasks import begin, ordered, stacked
 if TYPE_CHECKING:
     from orthosparse.lab.sweep.budget import Budget
 
-_POLL = 1.0  # seconds between two looks at what other runners have done
+_POLL = 1.0  # seconds between two reads of what other runners have done
 _log = logging.getLogger(__name__)
 
 

@@ -45,7 +45,7 @@ class Owner:
         return cls(host, int(pid), word)
 
     def is_gone(self) -> bool:
-        """Return whether the process is known to have ended: it was on this machine, and its number is free."""
+        """Return whether the process is known to be gone: it was on this machine, and its number is free."""
         if self.host != socket.gethostname():
             return False
         try:

@@ -57,7 +57,7 @@ def stacked(pairs: Sequence[Pair], names: Collection[tuple[str, int]], most: int
 
 
 def _grouped(pairs: Iterable[Pair], most: int) -> list[list[Pair]]:
-    """Return the pairs in groups of one shape, each in the place of its first pair."""
+    """Return the pairs in groups of one shape, in the order of their first pairs."""
     groups: list[list[Pair]] = []
     open_groups: dict[str, list[Pair]] = {}
     for pair in pairs:

@@ -6,11 +6,11 @@ Every member has one signature, and gives a context manager; leaving its block e
         engine.has_room     # whether a task can be started
         engine.start(task)
         engine.running      # how many tasks run
-        engine.wait()       # tasks that have ended, and their outcomes; after a while none
+        engine.wait()       # tasks that are done, and their outcomes; after a while none
 
 ``perform(task, progress)`` returns rows; it and the tasks are pickled where an engine has processes. ``report(task,
-fraction, words)`` is told how far each has come. A task whose process dies is run again, twice at most; an error in a
-task ends that task alone.
+fraction, words)`` is called with the progress of each. A task whose process dies is run again, twice at most;
+an error in a task ends that task alone.
 """
 
 from collections.abc import Callable

@@ -16,7 +16,7 @@ from orthosparse.lab.sweep.pairs import Outcome, Perform, Task, attempt
 Report = Callable[[Task, float, str], None]
 Finished = list[tuple[Task, list[Outcome]]]
 RETRIES = 2
-_PATIENCE = 20.0  # seconds in which a process that is told to end may save what it has
+_PATIENCE = 20.0  # seconds in which a process that is asked to stop may save what it has
 # A fresh interpreter, not a copy of this one: CUDA and threads do not survive a fork.
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -164,7 +164,7 @@ def _work(connection: Connection, perform: Perform, threads: int) -> None:
         try:
             task = connection.recv()
             connection.send(attempt(perform, task, lambda *state: connection.send(state)))
-        except (EOFError, KeyboardInterrupt):  # nobody sends any more; or a training was told to end, and has saved
+        except (EOFError, KeyboardInterrupt):  # nobody sends any more; or a training was asked to stop, and has saved
             return
 
 

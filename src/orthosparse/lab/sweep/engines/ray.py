@@ -56,7 +56,7 @@ def connected(address: str | None, jobs: int | None, *, patience: float = PATIEN
 
 
 def _check_answers(address: str, patience: float) -> None:
-    """Raise unless a cluster answers: first whether anybody listens, then, in a process that can be ended, Ray itself.
+    """Raise unless a cluster answers: first whether anybody listens, then, in a process that can be killed, Ray itself.
 
     Ray's own attempt may take minutes, and where it gives up it ends its process.
     """
@@ -89,7 +89,7 @@ def _no_answer(address: str, why: str) -> ConnectionError:
     )
 
 
-_LOOK = 0.5  # seconds between two looks at the board
+_POLL = 0.5  # seconds between two reads of the board
 
 
 def ray(
@@ -157,7 +157,7 @@ class _Cluster:
     def wait(self) -> Finished:
         """Pass on how far the tasks are, and return what has come in after waiting a moment for it."""
         self._look()
-        references, _ = self._ray.wait(list(self._tasks), timeout=_LOOK)
+        references, _ = self._ray.wait(list(self._tasks), timeout=_POLL)
         return [self._finished(reference) for reference in references]
 
     def _connect(self) -> None:
@@ -174,7 +174,7 @@ class _Cluster:
     def _look(self) -> None:
         tasks = dict(self._tasks.values())
         try:
-            states = self._ray.get(self._board.read.remote(), timeout=_LOOK)
+            states = self._ray.get(self._board.read.remote(), timeout=_POLL)
         except self._ray.exceptions.RayError:  # slow or lost: the display waits, the work goes on
             return
         for number, state in states.items():
