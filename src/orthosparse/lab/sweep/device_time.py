@@ -17,8 +17,9 @@ def device_seconds(rows: Sequence[Row]) -> list[float]:
     other runs of these rows shared the device most of the time, each had an equal part of it.
     """
     spans = {_run_of(row): _span_of(row) for row in rows}
-    sharing = {run: _sharing(span, spans.values()) for run, span in spans.items()}
-    return [_alone(row, sharing[_run_of(row)]) for row in rows]
+    timed = {_run_of(row) for row in rows if _epochs_of(row)}
+    sharing = {run: _sharing(spans[run], spans.values()) for run in timed}
+    return [_alone(row, sharing.get(_run_of(row), 1)) for row in rows]
 
 
 def _run_of(row: Row) -> tuple[Any, ...]:
@@ -49,6 +50,14 @@ def _sharing(span: Span, spans: Collection[Span]) -> int:
     return max(1, sum(min(end, other_end) - max(start, other_start) > least for other_start, other_end in spans))
 
 
+def _epochs_of(row: Row) -> list[float]:
+    """Return the seconds of a run's epochs without the first one, which compiles and warms up; none if unknown."""
+    ends = row["curves"].get("seconds", [])
+    if len(ends) < 3 or not all(isinstance(end, int | float) for end in ends):
+        return []
+    return [end - start for start, end in pairwise(ends)]
+
+
 def _alone(row: Row, sharing: int) -> float:
     """Return the seconds of a run with every epoch as fast as its fastest quarter, divided by the runs that shared.
 
@@ -57,10 +66,9 @@ def _alone(row: Row, sharing: int) -> float:
         >>> _alone(row, 1), _alone(row, 2)
         (28.0, 21.0)
     """
-    ends = row["curves"].get("seconds", [])
-    if len(ends) < 3 or not all(isinstance(end, int | float) for end in ends):
+    epochs = sorted(_epochs_of(row))
+    if not epochs:
         return float(row["wall_s"])
-    epochs = sorted(end - start for start, end in pairwise(ends))  # without the first one, which compiles and warms up
     outside = max(0.0, row["wall_s"] - sum(epochs))
     quick = max(0.0, epochs[len(epochs) // 4])
     return float(outside + quick * len(epochs) / sharing)
