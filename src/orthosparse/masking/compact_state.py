@@ -46,7 +46,7 @@ def _to_compact(module: Compact, state: dict[str, Any], prefix: str) -> None:
         raise ValueError(f"state: expected shape {module.weight_shape} for {prefix}weight; got {tuple(weight.shape)}")
     twin = _layer(module.in_features, module.out_features, module.units, module.unit, like=weight)
     try:
-        twin.move(module.places().to(weight.device) if mask is None else twin.places_in(mask.to(weight.device)))
+        twin.move(module.indices().to(weight.device) if mask is None else twin.indices_of(mask.to(weight.device)))
     except ValueError as error:
         raise ValueError(f"state: {prefix}weight_mask: {error}") from None
     state.update({f"{prefix}values": twin.gather(weight)})

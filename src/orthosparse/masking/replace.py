@@ -102,6 +102,6 @@ def _places(name: str, module: Compact, mask: Tensor) -> Tensor:
     if is_sharded(module.values):
         raise ValueError(f"model: expected values that are not sharded; those of {name!r} are, and cannot move")
     try:
-        return module.places_in(mask.to(module.columns.device))
+        return module.indices_of(mask.to(module.columns.device))
     except ValueError as error:
         raise ValueError(f"masks: {name!r}: {error}") from None
