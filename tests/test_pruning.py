@@ -146,7 +146,7 @@ def test_a_pruned_model_trains_inside_its_masks():
         ({"density": 0.7}, ValueError, "density: expected at most 0.5"),
         ({"distribution": "erk"}, ValueError, "distribution: expected one that scores weights; 'erk' draws them"),
         ({"distribution": "size"}, ValueError, "distribution: expected one of"),
-        ({"distribution": "snip"}, ValueError, "batch: snip looks at data"),
+        ({"distribution": "snip"}, ValueError, "batch: snip needs data"),
         ({"include": ["0"]}, ValueError, "include: expected none for a model that has masks"),
         ({"exclude": ["0"]}, ValueError, "exclude: expected none for a model that has masks"),
         ({"rewind": {}}, ValueError, "rewind: expected a state dict of this model; '0.bias' has shape None there"),

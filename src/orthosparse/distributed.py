@@ -116,8 +116,8 @@ def shard_like(whole: Tensor, like: Tensor) -> Tensor:
         return whole
     from torch.distributed.tensor import distribute_tensor
 
-    place: Any = like
-    return distribute_tensor(whole, place.device_mesh, place.placements, src_data_rank=None)
+    sharded: Any = like
+    return distribute_tensor(whole, sharded.device_mesh, sharded.placements, src_data_rank=None)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
@@ -162,21 +162,21 @@ def reshard(model: nn.Module) -> None:
         module.reshard()
 
 
-def is_managed_elsewhere(model: nn.Module, place: tuple[nn.Module, str], parameter: Tensor) -> bool:
+def is_managed_elsewhere(model: nn.Module, owner: tuple[nn.Module, str], parameter: Tensor) -> bool:
     """Whether FSDP2 shards `parameter` from a module around `model`."""
-    managed = is_sharded(parameter) and getattr(place[0], "_is_fsdp_managed_module", False)
-    return managed and not any(place in _places(record) for record in _records(model))
+    managed = is_sharded(parameter) and getattr(owner[0], "_is_fsdp_managed_module", False)
+    return managed and not any(owner in _owners(record) for record in _records(model))
 
 
 def move_fsdp_parameter(model: nn.Module, old: tuple[nn.Module, str], new: tuple[nn.Module, str]) -> None:
     """Have FSDP2, where it manages the parameter at `old`, gather it into `new` from now on."""
     if not any(getattr(module, "_is_fsdp_managed_module", False) for module, _ in (old, new)):
-        return  # without a look at every module of the model, for every layer
+        return  # without a search through every module of the model, for every layer
     for record in _records(model):
-        places = [new if place == old else place for place in _places(record)]
-        record.module, record.param_name = places[0]
-        record.shared_modules[:] = [module for module, _ in places[1:]]
-        record.shared_param_names[:] = [name for _, name in places[1:]]
+        owners = [new if owner == old else owner for owner in _owners(record)]
+        record.module, record.param_name = owners[0]
+        record.shared_modules[:] = [module for module, _ in owners[1:]]
+        record.shared_param_names[:] = [name for _, name in owners[1:]]
 
 
 def broadcast_(tensors: Iterable[Tensor], group: Group = None) -> None:
@@ -200,7 +200,7 @@ def _fsdp_modules(model: nn.Module) -> Iterator[Any]:
 
 
 def _records(model: nn.Module) -> Iterator[Any]:
-    """For each parameter that FSDP2 manages from a module of `model`: its record of the places that hold it."""
+    """For each parameter that FSDP2 manages from a module of `model`: its record of the modules that hold it."""
     for module in _fsdp_modules(model):
         state = module._get_fsdp_state()
         groups = getattr(state, "_fsdp_param_groups", None)  # older torch has one group, under another name
@@ -208,6 +208,6 @@ def _records(model: nn.Module) -> Iterator[Any]:
             yield from (parameter._module_info for parameter in (group.fsdp_params if group else ()))
 
 
-def _places(record: Any) -> list[tuple[nn.Module, str]]:
+def _owners(record: Any) -> list[tuple[nn.Module, str]]:
     shared = zip(record.shared_modules, record.shared_param_names, strict=True)
     return [(record.module, record.param_name), *shared]

@@ -133,18 +133,18 @@ def sparsify(
     seed = broadcast_seed(drawn, group)
     data = {"batch": batch, "loss": loss, "generator": derive(seed, "distribution")}
     with raised_on_every_rank(group):
-        given = distribute(model, density, layers=layers, progress=progress, **data, **scored_by)
-    given = broadcast_masks(given, group)
-    if filled_by.get("align") in ("mask", "live") and not (isinstance(given, ScoredMasks) or distribute.is_own):
-        filled_by["align"] = "none"  # random places are nothing to align to
-    elif isinstance(given, ScoredMasks) and not fill.is_own and "align" in fill.options:
+        chosen = distribute(model, density, layers=layers, progress=progress, **data, **scored_by)
+    chosen = broadcast_masks(chosen, group)
+    if filled_by.get("align") in ("mask", "live") and not (isinstance(chosen, ScoredMasks) or distribute.is_own):
+        filled_by["align"] = "none"  # random positions are nothing to align to
+    elif isinstance(chosen, ScoredMasks) and not fill.is_own and "align" in fill.options:
         filled_by.setdefault("align", "mask")
     floors = {name: _floor(fill, layer, filled_by) for name, layer in layers.items()}
-    asked, scored = counts_of(given), given if isinstance(given, ScoredMasks) else None
-    masks = dict(given)
+    asked, scored = counts_of(chosen), chosen if isinstance(chosen, ScoredMasks) else None
+    masks = dict(chosen)
     if any(asked[name] < least for name, least in floors.items()):
-        masks = dict(meet_floors(given, floors, floor, seed, layers, fixed=isinstance(density, Mapping)))
-    del given  # each mask can be freed as soon as its layer has another one
+        masks = dict(meet_floors(chosen, floors, floor, seed, layers, fixed=isinstance(density, Mapping)))
+    del chosen  # each mask can be freed as soon as its layer has another one
     draw = partial(fill, model, gain=gain, bias_std=bias_std, progress=progress, **filled_by)
     measure = partial(_rows, asked=asked, floors=floors, scored=scored, structure=structure, gain=gain)
     if _can_draft(fill, layers):
@@ -164,8 +164,8 @@ def sparsify(
 def _entries(density: Density, layers: Mapping[str, Layer]) -> int:
     """Return how many entries a density asks for, before they are rounded to whole blocks."""
     if isinstance(density, Mapping):
-        own = densities_by_layer(density, layers)
-        return sum(count_of(own[name], layer.numel) for name, layer in layers.items())
+        densities = densities_by_layer(density, layers)
+        return sum(count_of(densities[name], layer.numel) for name, layer in layers.items())
     return count_of(density, sum(layer.numel for layer in layers.values()))
 
 

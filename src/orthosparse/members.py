@@ -63,7 +63,7 @@ class Member:
 
 
 def member_of(table: Mapping[str, Callable[..., Masks]], given: Any, family: str) -> Member:
-    """Return the member that a name or a function stands for.
+    """Return the member of a name in the table, or one made of a function.
 
     Raises:
         TypeError: a function that does not take what members of the family are handed.

@@ -42,17 +42,17 @@ def phases_of(
     steps = check_per_side(stride, len(sides), "stride", least=1)
     pads = check_per_side(padding, len(sides), "padding", least=0)
     gaps = check_per_side(dilation, len(sides), "dilation", least=1)
-    lines = [_line(*line) for line in zip(sides, steps, pads, gaps, strict=True)]
+    by_side = [_phases_of_side(*geometry) for geometry in zip(sides, steps, pads, gaps, strict=True)]
     return [
         (
             [_flat(each, sides) for each in product(*(taps for taps, _ in chosen))],
             _flat([tap for _, tap in chosen], sides),
         )
-        for chosen in product(*lines)
+        for chosen in product(*by_side)
     ]
 
 
-def _line(side: int, stride: int, padding: int, dilation: int) -> list[Phase]:
+def _phases_of_side(side: int, stride: int, padding: int, dilation: int) -> list[Phase]:
     """Return the phases of one side."""
     if stride == 1:
         return [(list(range(side)), (side - 1) // 2)]

@@ -40,8 +40,8 @@ def bytes_of(tensor):
 )
 def test_any_tensor_comes_back_to_the_last_bit(shape, dtype, density, masked, seed):
     tensor, mask = random_bits(shape, dtype, density, seed)
-    packing, values, places = pack(tensor, mask if masked else None)
-    again, found = unpack(packing, values, places)
+    packing, values, code = pack(tensor, mask if masked else None)
+    again, found = unpack(packing, values, code)
     assert same_bits(again, tensor)
     assert not masked or torch.equal(found, mask)
 
@@ -50,9 +50,9 @@ def test_active_zeros_stay_active_and_negative_zeros_are_entries():
     tensor = torch.tensor([0.0, -0.0, 1.0, 0.0])
     mask = torch.tensor([True, True, True, False])
     assert pack(tensor, mask)[1].numel() == 3
-    packing, values, places = pack(tensor, None)
+    packing, values, code = pack(tensor, None)
     assert values.numel() == 2
-    assert unpack(packing, values, places)[0].signbit().tolist() == [False, True, False, False]
+    assert unpack(packing, values, code)[0].signbit().tolist() == [False, True, False, False]
 
 
 @pytest.mark.parametrize("block", [16, 64])
@@ -60,10 +60,10 @@ def test_whole_blocks_are_coded_as_units(block):
     grid = torch.rand(8, 8, generator=Generator().manual_seed(0)) < 0.1
     mask = tiled(grid, block, (8 * block, 8 * block))
     tensor = torch.where(mask, torch.randn(mask.shape, generator=Generator().manual_seed(1)), 0)
-    packing, values, places = pack(tensor, mask)
+    packing, values, code = pack(tensor, mask)
     assert packing.block == block
-    assert len(places) <= 9
-    again, found = unpack(packing, values, places)
+    assert len(code) <= 9
+    again, found = unpack(packing, values, code)
     assert same_bits(again, tensor)
     assert torch.equal(found, mask)
 
@@ -117,9 +117,9 @@ def test_blocks_need_a_matrix():
 @pytest.mark.parametrize("change", [-1, 1, 100])
 def test_another_number_of_values_is_refused(change):
     tensor, mask = random_bits((9, 9), torch.float32, 0.3, 0)
-    packing, values, places = pack(tensor, mask)
+    packing, values, code = pack(tensor, mask)
     with pytest.raises(ValueError, match="expected"):
-        unpack(packing, torch.zeros(len(values) + change), places)
+        unpack(packing, torch.zeros(len(values) + change), code)
 
 
 def tables(mask):

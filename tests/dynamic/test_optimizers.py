@@ -99,5 +99,5 @@ def test_weights_that_leave_with_the_first_masks_start_anew_under_rprop():
 
 def test_lbfgs_is_refused_since_its_memory_mixes_the_weights():
     model, optimizer = make(torch.optim.LBFGS)
-    with pytest.raises(ValueError, match="optimizer: expected one that remembers weight by weight; got LBFGS"):
+    with pytest.raises(ValueError, match="optimizer: expected one with a state for each weight; got LBFGS"):
         orthosparse.Rewirer(model, optimizer, steps=10)

@@ -481,7 +481,7 @@ def test_what_moved_is_told_by_layer_at_the_last_update_and_in_all(caplog):
     assert sum(total.values()) > sum(rewirer.moved.values()) > 0
     last, in_all = sum(rewirer.moved.values()), sum(total.values())
     assert repr(rewirer) == (
-        "Rewirer(grow='random', every=2, fraction=0.5: step 6, rests from 15 on; "
+        "Rewirer(grow='random', every=2, fraction=0.5: step 6, masks stop moving at step 15; "
         f"3 updates, {last:,} weights moved at the last, {in_all:,} in all)"
     )
     assert caplog.messages[-1] == f"orthosparse: step 6: {last} active weights moved"

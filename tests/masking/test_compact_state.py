@@ -50,7 +50,7 @@ def test_a_compact_checkpoint_goes_into_a_dense_model_which_is_then_masked(pair,
     assert same(plain, other, generator)
 
 
-def test_a_dense_checkpoint_goes_to_the_places_that_a_compact_model_has(pair, generator):
+def test_a_dense_checkpoint_is_read_at_the_indices_of_a_compact_model(pair, generator):
     _, other = pair
     plain = Net().double()
     before = masks_of(other)["fc"]
@@ -68,7 +68,7 @@ def test_another_number_of_units_is_refused_and_nothing_changed(pair, generator)
     assert all(torch.equal(value, before[key]) for key, value in other.state_dict().items())
 
 
-def test_places_of_another_shape_are_refused(generator):
+def test_indices_of_another_shape_are_refused(generator):
     model, other = (masked_net(generator, model=nn.Sequential(nn.Linear(8, size))) for size in (4, 6))
     compact(other)
     with pytest.raises(ValueError, match=r"state: 0\.columns do not fit"):

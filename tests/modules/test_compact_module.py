@@ -130,7 +130,7 @@ def test_units_move_in_place_and_values_follow(kind, generator):
     before, pointers = layer.weight.detach(), [buffer.data_ptr() for buffer in layer.buffers()]
     room = layer.grid[0] * layer.grid[1]
     new = torch.randperm(room, generator=generator)[: layer.units].sort().values
-    stay = torch.isin(new, layer.places())
+    stay = torch.isin(new, layer.indices())
     source = layer.move(new)
     assert torch.equal(source >= 0, stay)
     follow(layer.values, source)
@@ -140,16 +140,16 @@ def test_units_move_in_place_and_values_follow(kind, generator):
     torch.testing.assert_close(layer(x), dense_result(layer, x), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("places", [[0, 0], [3, 2], [-1, 0], [0, 10_000]], ids=str)
-def test_impossible_moves_are_refused(kind, places, generator):
+@pytest.mark.parametrize("indices", [[0, 0], [3, 2], [-1, 0], [0, 10_000]], ids=str)
+def test_impossible_moves_are_refused(kind, indices, generator):
     layer = filled(kind, generator)
-    before = layer.places()
+    before = layer.indices()
     wrong = torch.arange(layer.units)
-    wrong[-2:] = torch.tensor(places)
+    wrong[-2:] = torch.tensor(indices)
     for given in (wrong, torch.arange(layer.units + 1)):
-        with pytest.raises(ValueError, match="places: expected"):
+        with pytest.raises(ValueError, match="indices: expected"):
             layer.move(given)
-    assert torch.equal(layer.places(), before)
+    assert torch.equal(layer.indices(), before)
 
 
 def test_conversions_keep_places_integer(kind, generator):

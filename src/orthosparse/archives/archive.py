@@ -19,7 +19,7 @@ from orthosparse.state_checks import check_path
 
 _NAME = "orthosparse"  # of the description in the header's metadata
 _CHECKSUM = "sha256"
-_BLANK = "0" * 64  # stands for the checksum while it is computed
+_BLANK = "0" * 64  # in place of the checksum while it is computed
 # What the reader of the format raises for a header that was forged.
 _ERRORS = (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError)
 
@@ -112,9 +112,9 @@ def from_bytes(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _description(data: bytes) -> dict[str, Any]:
     size = int.from_bytes(data[:8], "little")
     try:
-        found = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_NAME])
+        description = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_NAME])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("expected a file that save_compact wrote, whole and unchanged; got another") from None
-    if not isinstance(found, dict):
+    if not isinstance(description, dict):
         raise ValueError("expected a file that save_compact wrote; got another")
-    return found
+    return description

@@ -14,8 +14,8 @@ from orthosparse.modules.compact_module import Compact
 from orthosparse.state_checks import check_storable
 
 _FORMAT = 1
-_PLACES = "__places__"  # the codes of all packed tensors, one after the other
-_ENTRY = 60  # bytes of a header, about, that say how a tensor was packed
+_CODES = "__places__"  # the name of the tensor in the file: the codes of all packed tensors, one after the other
+_ENTRY = 60  # about how many bytes the description of a packed tensor takes in the header
 
 
 class State(dict[str, Tensor]):
@@ -35,10 +35,10 @@ def contents_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
     packed: dict[str, Any] = {}
     rows, codes = _take_rows(state)
     tied: dict[str, str] = {}
-    first: dict[Any, str] = {}  # the name of what lies in a place in memory
+    first: dict[Any, str] = {}  # the first name of each tensor in memory
     for key, tensor, mask in _with_masks(state):
-        place = tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), mask is None
-        if tensor.numel() and (known := first.setdefault(place, key)) != key:
+        identity = tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), mask is None
+        if tensor.numel() and (known := first.setdefault(identity, key)) != key:
             tied[key] = known
             continue
         packing, values, code = pack(tensor.cpu(), None if mask is None else mask.cpu())
@@ -47,7 +47,7 @@ def contents_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
         else:
             tensors[key], packed[key] = values, astuple(packing)
             codes.append(code)
-    tensors[_PLACES] = torch.cat(codes)
+    tensors[_CODES] = torch.cat(codes)
     made_by = {"orthosparse": _own_version(), "torch": torch.__version__}
     tables = {"rows": rows, "packed": packed, "tied": tied, "versions": versions}
     return tensors, {"format": _FORMAT, "made_by": made_by, **tables}
@@ -72,10 +72,10 @@ def _unpacked(tensors: Mapping[str, Tensor], description: Mapping[str, Any], mod
     if "n_averaged" in tensors and "n_averaged" not in shapes:
         tensors, description = _without_average(tensors, description)
     state = State(tensors)
-    packed = {key: Packing(tuple(shape), *rest) for key, (shape, *rest) in description["packed"].items()}
+    packed = {key: Packing(tuple(shape), *fields) for key, (shape, *fields) in description["packed"].items()}
     rows = {prefix: Rows(*sizes) for prefix, sizes in description["rows"].items()}
     lengths = [*(sizes.code_bytes for sizes in rows.values()), *(packing.code_bytes for packing in packed.values())]
-    codes = iter(state.pop(_PLACES).split(lengths))
+    codes = iter(state.pop(_CODES).split(lengths))
     for (prefix, sizes), code in zip(rows.items(), codes, strict=False):
         if (shapes.get(f"{prefix}row_starts"), shapes.get(f"{prefix}columns")) != ((sizes.rows + 1,), (sizes.entries,)):
             raise ValueError(f"expected the tables of {prefix}values as the model has them; got {sizes}")
@@ -83,7 +83,7 @@ def _unpacked(tensors: Mapping[str, Tensor], description: Mapping[str, Any], mod
     for (key, packing), code in zip(packed.items(), codes, strict=True):
         if key not in shapes:
             raise ValueError(f"expected tensors of the model; got {key!r}, which it does not have")
-        if shapes[key] not in (packing.shape, None):  # before memory is taken for it
+        if shapes[key] not in (packing.shape, None):  # before memory is allocated
             raise ValueError(f"expected shape {shapes[key]} for {key!r}; got {packing.shape}")
         state[key], mask = unpack(packing, state[key], code)
         if packing.masked:

@@ -1,7 +1,7 @@
-"""Rising numbers as the gaps between them, in a Rice code: close to the fewest bits that a random choice needs.
+"""A Rice code of the gaps between increasing integers: close to the fewest bits that a random subset needs.
 
-A gap is how many numbers are skipped before the next one. Its `low_bits` lowest bits are stored as they are, the rest
-of it in unary: as many zeros, and a one. With no low bits, the code is the bitmap of the numbers up to the last one.
+A gap is how many integers are skipped before the next one. Its `low_bits` lowest bits are stored as they are, and the
+value of its higher bits in unary: as many zeros, and a one. With no low bits, the code is a bitmap up to the last one.
 (R. F. Rice, *Some practical universal noiseless coding techniques*, JPL Publication 79-22, 1979.)
 """
 
@@ -12,7 +12,7 @@ _LIMIT = 62  # bits of a number: more than any tensor needs, and the sum of two 
 
 
 def encode(numbers: NDArray[np.int64]) -> tuple[int, NDArray[np.uint8]]:
-    """Return how many low bits make the shortest code, and the code of numbers that rise from 0 on.
+    """Return how many low bits make the shortest code, and the code of increasing integers from 0 on.
 
     Example:
         >>> encode(np.array([1, 2, 5]))

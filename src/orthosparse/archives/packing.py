@@ -1,4 +1,4 @@
-"""Tensors and tables of compressed rows as their active entries and a code of where they lie, exact to the last bit."""
+"""Tensors and CSR tables packed as their active entries and a code of the indices, exact to the last bit."""
 
 import math
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ class Packing:
     """How a tensor was packed, in plain values.
 
     Attributes:
-        masked: the entries are those of its mask; else those that are not zero, where -0.0 is not.
-        block: rows and columns of the units whose places are coded; 1 for entries.
-        low_bits: of the code of the places (see `gaps`).
-        inverted: they are the places of the units that are not active.
-        code_bytes: of the code.
+        masked: whether the entries are those of a mask; otherwise, all that are not +0.0 (-0.0 is kept).
+        block: number of rows and columns of the units whose indices are coded; 1 for entries.
+        low_bits: parameter of the code of the indices (see `gaps`).
+        inverted: whether the indices are those of the inactive units.
+        code_bytes: size of the code.
     """
 
     shape: tuple[int, ...]
@@ -58,19 +58,19 @@ class Packing:
 
 
 def pack(tensor: Tensor, mask: Tensor | None) -> tuple[Packing, Tensor, Tensor]:
-    """Return how a tensor that is zero off its mask is packed, its active entries, and the code of their places."""
+    """Return how a tensor that is zero off its mask is packed, its active entries, and the code of their indices."""
     bits = bits_of(tensor)
     active = bits != 0 if mask is None else mask
     block = block_of(structure_of(active))
     units = grid_of(active, block)
     inverted = bool(units.sum() * 2 > units.numel())
-    numbers = (units ^ inverted).flatten().nonzero()[:, 0]
-    low_bits, code = encode(numbers.numpy())
+    indices = (units ^ inverted).flatten().nonzero()[:, 0]
+    low_bits, code = encode(indices.numpy())
     packing = Packing(tuple(tensor.shape), mask is not None, block, low_bits, inverted, len(code))
     return packing, bits[active].view(tensor.dtype), torch.from_numpy(code)
 
 
-def unpack(packing: Packing, values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+def unpack(packing: Packing, values: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
     """Return the tensor and the mask that were packed.
 
     Raises:
@@ -78,13 +78,13 @@ def unpack(packing: Packing, values: Tensor, places: Tensor) -> tuple[Tensor, Te
     """
     shape, block = packing.shape, packing.block
     units = packing.size // block**2
-    active, rest = divmod(values.numel(), block**2)
-    if rest or active > units or values.dim() != 1 or places.dim() != 1 or places.dtype != torch.uint8:
-        raise ValueError(f"expected values and places of a tensor of shape {shape}; got {values.numel()} values")
+    active, remainder = divmod(values.numel(), block**2)
+    if remainder or active > units or values.dim() != 1 or code.dim() != 1 or code.dtype != torch.uint8:
+        raise ValueError(f"expected values and indices of a tensor of shape {shape}; got {values.numel()} values")
     count = units - active if packing.inverted else active
-    numbers = decode(places.numpy(), count, packing.low_bits, units)
+    indices = decode(code.numpy(), count, packing.low_bits, units)
     grid = torch.full((units,), packing.inverted)
-    grid[torch.from_numpy(numbers)] = not packing.inverted
+    grid[torch.from_numpy(indices)] = not packing.inverted
     if block > 1:
         grid = grid.view(shape[0] // block, -1)
     mask = tiled(grid, block, shape).view(shape)
@@ -107,14 +107,14 @@ def bits_of(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Rows:
-    """How two tables were packed, in plain values.
+    """How the two tables of a CSR matrix were packed, in plain values.
 
     Attributes:
-        rows: how many there are.
-        width: one more than the last column.
-        entries: how many there are in all rows.
-        low_bits: of the code of the places (see `gaps`).
-        code_bytes: of the code.
+        rows: number of rows.
+        width: one more than the largest column index.
+        entries: number of entries in all rows.
+        low_bits: parameter of the code of the indices (see `gaps`).
+        code_bytes: size of the code.
     """
 
     rows: int
@@ -129,18 +129,18 @@ class Rows:
 
 
 def pack_rows(row_starts: Tensor, columns: Tensor) -> tuple[Rows, Tensor] | None:
-    """Return how tables are packed and the code of the places; None if they are not int32 tables of rising columns."""
+    """Return how tables are packed and the code of the indices, or None unless they are int32, columns increasing."""
     if any(table.dtype != torch.int32 or table.dim() != 1 or not len(row_starts) for table in (row_starts, columns)):
         return None
-    starts, found = (table.cpu().numpy().astype(np.int64) for table in (row_starts, columns))
-    counts, width = np.diff(starts), int(found.max(initial=-1)) + 1
-    if starts[0] or starts[-1] != len(found) or (counts < 0).any() or (found < 0).any():
+    starts, cols = (table.cpu().numpy().astype(np.int64) for table in (row_starts, columns))
+    counts, width = np.diff(starts), int(cols.max(initial=-1)) + 1
+    if starts[0] or starts[-1] != len(cols) or (counts < 0).any() or (cols < 0).any():
         return None
-    places = np.repeat(np.arange(len(counts)) * width, counts) + found
-    if (np.diff(places) <= 0).any():
+    indices = np.repeat(np.arange(len(counts)) * width, counts) + cols
+    if (np.diff(indices) <= 0).any():
         return None
-    low_bits, code = encode(places)
-    return Rows(len(counts), width, len(found), low_bits, len(code)), torch.from_numpy(code)
+    low_bits, code = encode(indices)
+    return Rows(len(counts), width, len(cols), low_bits, len(code)), torch.from_numpy(code)
 
 
 def unpack_rows(packing: Rows, code: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,8 +150,8 @@ def unpack_rows(packing: Rows, code: Tensor) -> tuple[Tensor, Tensor]:
         ValueError: sizes and code do not belong together.
     """
     width = packing.width
-    places = decode(code.numpy(), packing.entries, packing.low_bits, packing.rows * width)
-    starts = np.searchsorted(places, np.arange(packing.rows + 1) * width)
-    tables = starts, places % max(width, 1)
+    indices = decode(code.numpy(), packing.entries, packing.low_bits, packing.rows * width)
+    starts = np.searchsorted(indices, np.arange(packing.rows + 1) * width)
+    tables = starts, indices % max(width, 1)
     row_starts, columns = (torch.from_numpy(table.astype(np.int32)) for table in tables)
     return row_starts, columns

@@ -1,4 +1,4 @@
-"""Masked layers exchanged for modules that hold only their active weights, measured or as told, and back."""
+"""Replace masked layers with modules that hold only their active weights, measured or on request, and back."""
 
 from orthosparse.compacting.exchanged import compact, expand
 from orthosparse.compacting.table import CompactTable, Form

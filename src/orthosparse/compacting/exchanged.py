@@ -1,4 +1,4 @@
-"""compact and expand: masked layers exchanged for modules of active weights alone, and back."""
+"""compact and expand: replace masked layers with modules that hold only their active weights, and back."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,29 +26,32 @@ def compact(
     like: Any = None,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> CompactTable:
-    """Exchange masked layers of `model` for modules whose parameter holds the active weights alone.
+    """Replace masked layers of `model` with modules that hold only their active weights.
 
-    A mask of whole blocks makes a `BlockLinear`, with kernels for GPUs; a mask of single entries makes a
-    `SparseLinear`, or a `SparseConv` of a convolution, for CPUs. They compute the same, and gradients, optimizer state,
-    checkpoints and what processes send each other have the size of the active weights. Call it before
-    DistributedDataParallel, ``fully_shard`` and ``torch.compile``.
+    A mask of whole blocks becomes a `BlockLinear`, which has kernels for GPUs. A mask of single entries becomes a
+    `SparseLinear`, or a `SparseConv` if the layer is a convolution, which run on CPUs. The model computes the same
+    outputs, while gradients, optimizer state, checkpoints and communication have the size of the active weights. Call
+    this before DistributedDataParallel, ``fully_shard`` and ``torch.compile``. If the call raises, the model is
+    unchanged.
 
     Args:
-        batch: what the model is called with: a tensor, a tuple of arguments, or a dict of keyword arguments. Then both
-            forms of each layer are timed, forward + backward, on the shapes it meets, and the faster is kept; rank 0
-            measures for all. Without it every layer that has a kernel on its device is exchanged.
-        like: repeats a choice without timing: a table from an earlier call, or a state dict of the model it was made
-            on, whose layers may then also be exchanged in a model without masks, to load that state dict.
-        optimizer: the one that trains the model already: it goes on with the new parameters, from the same state.
+        batch: the input of the model: a tensor, a tuple of arguments, or a dict of keyword arguments. Both forms of
+            each layer are then timed (forward + backward) on the shapes that the layer gets, and the faster one is
+            kept; in a distributed run, rank 0 measures for all ranks. Without a batch, every layer that has a kernel on
+            its device is replaced.
+        like: repeats an earlier choice without timing: the table of an earlier call, or a state dict of the model after
+            it. With a state dict, layers can also be replaced in a model without masks, to load that state dict.
+        optimizer: the optimizer of the model, if it exists already; it continues with the new parameters and the same
+            state.
 
     Returns:
-        a table of all masked layers: the form of each, how many times as fast it is, and why not where not.
+        A table with one row for each masked layer: its new form, the speedup, and why a layer was not replaced.
 
     Raises:
-        TypeError: a `batch`, `like` or `optimizer` of another kind; the model is unchanged, as below.
-        ValueError: a model that is wrapped, sharded or compiled already, a weight with hooks, an optimizer
-            whose state does not belong to single weights, or that does not hold a weight that is exchanged and not
-            frozen, or a `like` that does not fit.
+        TypeError: `batch`, `like` or `optimizer` has the wrong type.
+        ValueError: the model is wrapped, sharded or compiled already, a weight has hooks, the state of the optimizer
+            does not belong to single weights, or it does not hold a replaced weight that is not frozen, or `like` does
+            not fit the model.
 
     Example:
         >>> import orthosparse
@@ -78,14 +81,15 @@ def compact(
 
 
 def expand(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Exchange modules of active weights for masked layers again: the same weights, to the last bit.
+    """Replace the modules that `compact` made with masked layers again, with exactly the same weights.
+
+    If the call raises, the model is unchanged.
 
     Args:
-        optimizer: the one that trains the model: it goes on with the new parameters, from the same state.
+        optimizer: the optimizer of the model; it continues with the new parameters and the same state.
 
     Raises:
-        ValueError: a model that is wrapped, sharded or compiled, or an optimizer as `compact` refuses it; the model is
-            unchanged.
+        ValueError: the model is wrapped, sharded or compiled, or `compact` would not accept the optimizer.
 
     Example:
         >>> import orthosparse
@@ -109,7 +113,7 @@ def _check_unwrapped(model: nn.Module) -> None:
     compiled = hasattr(model, "_orig_mod") or any(
         getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()
     )
-    what = (
+    wrapper = (
         type(model).__name__
         if isinstance(model, wrappers)
         else "torch.compile"
@@ -118,13 +122,13 @@ def _check_unwrapped(model: nn.Module) -> None:
         if any(is_sharded(parameter) for parameter in model.parameters())
         else ""
     )
-    if what == "parallelize_module":
+    if wrapper == "parallelize_module":
         raise ValueError(
             "model: expected one before parallelize_module, which does not divide compact layers either: with tensor "
             "parallelism layers stay masked"
         )
-    if what:
-        raise ValueError(f"model: expected one before {what}, which would not see the exchange; call this first")
+    if wrapper:
+        raise ValueError(f"model: expected one before {wrapper}, which would not see the exchange; call this first")
 
 
 def _divided_by(model: nn.Module) -> str:

@@ -23,13 +23,13 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A tensor that may be exchanged.
+    """A layer that may be replaced.
 
     Attributes:
-        mask: its mask; None for a layer without one, whose units a state dict names.
-        form: ``block:64``, ``entries``, or ``masked`` if it can only stay as it is.
-        note: why it can only stay as it is.
-        index: where the units lie, where a state dict says so: ``row_starts`` and ``columns``.
+        mask: its mask; None for a layer without one, whose active units come from a state dict.
+        form: ``block:64``, ``entries``, or ``masked`` if it cannot be replaced.
+        note: why it cannot be replaced.
+        index: ``row_starts`` and ``columns`` of the units, if they come from a state dict.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Candidate:
 
     @property
     def parameter(self) -> nn.Parameter:
-        """What an optimizer sees."""
+        """The parameter that an optimizer holds."""
         return leaf(self.module, self.tensor)
 
     @property
@@ -108,7 +108,7 @@ def build(candidate: Candidate) -> Compact:
     if weight.is_meta:
         return new
     if candidate.mask is not None:
-        new.move(new.places_in(candidate.mask))
+        new.move(new.indices_of(candidate.mask))
     elif candidate.index is not None:
         starts, columns = (each.to(weight.device).long() for each in candidate.index)
         rows = torch.arange(len(starts) - 1, device=weight.device).repeat_interleave(starts.diff())

@@ -1,4 +1,4 @@
-"""The table that compact returns: which form each layer got, how much faster it is, and why not where not."""
+"""The table that compact returns: the form of each layer, the speedup, and why a layer was not replaced."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,12 +12,12 @@ _HEADINGS = ("layer", "shape", "density", "form", "ratio", "note")
 
 @dataclass(frozen=True)
 class Form:
-    """What became of one layer.
+    """The form of one layer.
 
     Attributes:
-        form: ``block:64`` (or another size), ``entries``, or ``masked`` where it was left as it was.
-        ratio: time of the masked layer over that of the compact one, forward + backward; None where nothing was timed.
-        note: why it was left as it was.
+        form: ``block:64`` (or another size), ``entries``, or ``masked`` if the layer was not replaced.
+        ratio: time of the masked layer divided by that of the compact one, forward + backward; None without timing.
+        note: why the layer was not replaced.
     """
 
     layer: str
@@ -30,13 +30,13 @@ class Form:
 
 @dataclass(frozen=True)
 class CompactTable:
-    """What one call of compact did; ``print`` it, show it in a notebook, or take ``to_dict()``."""
+    """The result of `compact`; ``print`` it, show it in a notebook, or take ``to_dict()``."""
 
     rows: tuple[Form, ...]
 
     @property
     def exchanged(self) -> dict[str, str]:
-        """The form of each layer that was exchanged."""
+        """The form of each layer that was replaced."""
         return {row.layer: row.form for row in self.rows if row.form != MASKED}
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,13 +67,13 @@ def forms_like(like: Any) -> dict[str, str]:
     if "rows" in like:
         return {row["layer"]: row["form"] for row in like["rows"] if row["form"] != MASKED}
     names = [key.removesuffix("values").rstrip(".") for key in like if key.split(".")[-1] == "values"]
-    found = {}
+    forms = {}
     for name in names:
         prefix = f"{name}." if name else ""
         if f"{prefix}row_starts" in like and f"{prefix}columns" in like:
             values = like[f"{prefix}values"]
-            found[name] = "entries" if values.dim() == 2 else f"block:{values.shape[1]}"
-    return found
+            forms[name] = "entries" if values.dim() == 2 else f"block:{values.shape[1]}"
+    return forms
 
 
 def _cells(row: Form) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""How long the masked and the compact form of each layer take, forward + backward, on the inputs that it meets."""
+"""Time the masked and the compact form of each layer, forward + backward, on the inputs that the layer gets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ Inputs = tuple[tuple[int, ...], torch.dtype]
 
 
 def ratios_of(model: nn.Module, batch: Any, candidates: list[Candidate]) -> dict[str, float]:
-    """Return the time of the masked over that of the compact form of each layer that has one.
+    """Return the time of the masked form divided by that of the compact form, for each layer that has one.
 
     Gradients, buffers, modes and generators of the model are as before. Layers of the same sizes are timed once. A
     layer that the batch does not reach has no ratio.
@@ -41,7 +41,7 @@ def ratios_of(model: nn.Module, batch: Any, candidates: list[Candidate]) -> dict
 
 
 def _inputs_of(model: nn.Module, batch: Any, modules: set[nn.Module]) -> dict[nn.Module, list[Inputs]]:
-    """Shape and type of every input that the modules meet when the model runs on the batch."""
+    """Shape and type of every input that the modules get when the model runs on the batch."""
     seen: dict[nn.Module, list[Inputs]] = {}
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -78,7 +78,7 @@ def _step(module: nn.Module, samples: list[Tensor], weight: Tensor) -> Callable[
     def step() -> None:
         with torch.enable_grad():
             for x in samples:
-                y = module.forward(x)  # hooks are not for this
+                y = module.forward(x)  # without hooks
                 wanted = [x, weight] if weight.requires_grad else [x]
                 torch.autograd.grad(y, wanted, torch.ones_like(y))
 

@@ -1,4 +1,4 @@
-"""The fastest form of each layer, measured on the inputs that it meets, in one pass through the network."""
+"""The fastest form of each layer, measured on the inputs that it gets, in one pass through the network."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +23,7 @@ _MARGIN = 0.9  # a form replaces the one that would be taken without it if it ta
 
 
 def choose(model: nn.Module, arguments: Arguments, tolerance: float, report: Reporter) -> tuple[DeployedLayer, ...]:
-    """Exchange the layers of `model` for their fastest forms, in place; return a row a layer, in the order of calls."""
+    """Replace the layers of `model` by their fastest forms, in place; return one row per layer, in call order."""
     layers = {name: module for name, module in model.named_modules() if name and type(module) in LAYERS}
     reached: list[_Choice] = []
 
@@ -49,7 +49,7 @@ class _Choice(nn.Module):
     def __init__(self, name: str, layer: Any, tolerance: float, measured: Callable[["_Choice"], None]) -> None:
         super().__init__()
         row = row_of(name, layer, note="not reached by the example")
-        # Not registered as modules: the layer is to be exchanged in the network, and not in here.
+        # Not registered as modules: the layer is to be replaced in the network, and not in here.
         vars(self).update(name=name, layer=layer, tolerance=tolerance, measured=measured, chosen=layer, row=row)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
@@ -65,11 +65,11 @@ class _Choice(nn.Module):
         return getattr(vars(self)["layer"], name)
 
 
-def row_of(name: str, layer: Layer, **rest: Any) -> DeployedLayer:
+def row_of(name: str, layer: Layer, **fields: Any) -> DeployedLayer:
     """Return a row of a layer that is dense."""
     weight = layer.weight
     density = int(weight.count_nonzero()) / max(1, weight.numel())
-    return DeployedLayer(name, tuple(weight.shape), density, DENSE, **rest)
+    return DeployedLayer(name, tuple(weight.shape), density, DENSE, **fields)
 
 
 def _fastest(name: str, layer: Layer, x: Tensor, tolerance: float) -> tuple[nn.Module, DeployedLayer]:
@@ -102,7 +102,7 @@ def _dense(times: dict[str, float], x: Tensor) -> str:
 
 
 def keep_features_first(model: nn.Module) -> None:
-    """Let linear layers of entries leave their results as they compute them where only such layers read them."""
+    """Let linear layers of entries return results features first in memory, if only such layers read them."""
     if not isinstance(model, fx.GraphModule):
         return
     for name, calls in calls_of(model).items():

@@ -38,8 +38,8 @@ def inference_copy(model: nn.Module, device: torch.device | None) -> nn.Module:
 
 def arguments_of(example: Any, device: torch.device | None) -> Arguments:
     """Return what a model is called with (see `check_arguments`), detached and on a device."""
-    given = check_arguments(example, "example")
-    return tree_map(lambda value: value.detach().to(device) if isinstance(value, Tensor) else value, given)  # type: ignore[no-any-return]
+    arguments = check_arguments(example, "example")
+    return tree_map(lambda value: value.detach().to(device) if isinstance(value, Tensor) else value, arguments)  # type: ignore[no-any-return]
 
 
 def outputs_of(model: nn.Module, arguments: Arguments) -> list[Tensor]:
@@ -51,10 +51,10 @@ def outputs_of(model: nn.Module, arguments: Arguments) -> list[Tensor]:
     args, kwargs = arguments
     with torch.inference_mode(), named_on_error("example"):
         result = model(*args, **kwargs)
-    found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    if not found:
+    outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if not outputs:
         raise ValueError("model: expected one that returns tensors of real numbers; found none in its output")
-    return found
+    return outputs
 
 
 def difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
@@ -73,9 +73,9 @@ def difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
 
 
 def in_format(model: M, memory_format: torch.memory_format) -> M:
-    """Return a copy of `model` whose weights of pictures, four sides each, lie in a memory format."""
+    """Return a copy of `model` whose four-dimensional tensors have a memory format."""
     new = deepcopy(model)
-    for tensor in [*new.parameters(), *new.buffers()]:  # torch's own `to` fails on five sides
+    for tensor in [*new.parameters(), *new.buffers()]:  # torch's own `to` fails on five dimensions
         if tensor.dim() == 4:
             tensor.data = tensor.data.contiguous(memory_format=memory_format)
     return new

@@ -44,7 +44,7 @@ def fold_norms(graph: fx.GraphModule) -> int:
 
 
 def pads(module: nn.Module) -> bool:
-    """Whether a layer adds zeros around what it is given."""
+    """Whether a layer pads its input with zeros."""
     if not isinstance(module, CONVOLUTIONS) or module.padding_mode != "zeros":
         return False
     if isinstance(module.padding, str):
@@ -59,8 +59,8 @@ def own_layer(graph: fx.GraphModule, node: object) -> Layer | None:
     module = graph.get_submodule(str(node.target))
     if not isinstance(module, LAYERS) or type(module) not in LAYERS or len(calls_of(graph)[str(node.target)]) > 1:
         return None
-    own = set(module.parameters())
-    shared = any(other is not module and own & set(other.parameters(recurse=False)) for other in graph.modules())
+    parameters = set(module.parameters())
+    shared = any(other is not module and parameters & set(other.parameters(recurse=False)) for other in graph.modules())
     return None if shared else module
 
 
@@ -89,13 +89,13 @@ def _affine(graph: fx.GraphModule, node: fx.Node) -> tuple[Tensor, Tensor] | Non
         return None if norm.training or norm.running_mean is None else scale_and_shift(norm)
     if node.op != "call_function" or node.target is not functional.batch_norm or not node.args:
         return None
-    given: dict[str, Any] = dict(zip(_ARGUMENTS, node.args, strict=False)) | dict(node.kwargs)
-    tensors = {name: _attribute(graph, given.get(name)) for name in _ARGUMENTS[1:5]}
-    computed = any(given.get(name) is not None and tensor is None for name, tensor in tensors.items())
+    arguments: dict[str, Any] = dict(zip(_ARGUMENTS, node.args, strict=False)) | dict(node.kwargs)
+    tensors = {name: _attribute(graph, arguments.get(name)) for name in _ARGUMENTS[1:5]}
+    computed = any(arguments.get(name) is not None and tensor is None for name, tensor in tensors.items())
     mean, variance, weight, bias = tensors.values()
-    if computed or mean is None or variance is None or given.get("training", False) is not False:
+    if computed or mean is None or variance is None or arguments.get("training", False) is not False:
         return None
-    return _computed(mean, variance, weight, bias, given.get("eps", 1e-5))
+    return _computed(mean, variance, weight, bias, arguments.get("eps", 1e-5))
 
 
 def scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from orthosparse.operators import Geometry, convolution_inference, csr_inference
 
 
 class Entries(nn.Module):
-    """What both have in common: values ``[1, entries]``, and where they lie in compressed rows."""
+    """The base of both: values ``[1, entries]``, and their indices as in a CSR matrix."""
 
     groups = 1
 
@@ -49,10 +49,10 @@ class Entries(nn.Module):
 
 
 class EntriesLinear(Entries):
-    """A linear layer for inference, of active entries alone.
+    """A linear layer for inference that holds only active entries.
 
     Attributes:
-        features_first: whether results lie features first in memory, for another such layer to read.
+        features_first: whether results are features first in memory, for another such layer to read.
     """
 
     def __init__(self, layer: nn.Linear, *, features_first: bool = False) -> None:
@@ -68,7 +68,7 @@ class EntriesLinear(Entries):
 
 
 class EntriesConv(Entries):
-    """A convolution for inference, of active entries alone, in 1 to 3 dimensions, padded with zeros."""
+    """A convolution for inference that holds only active entries, in 1 to 3 dimensions, padded with zeros."""
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> None:
         weight, groups = layer.weight.flatten(2), layer.groups
@@ -81,7 +81,7 @@ class EntriesConv(Entries):
         self.geometry = Geometry(layer.kernel_size, layer.stride, layer.padding, layer.dilation)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
-        """Return the convolution of pictures."""
+        """Return the convolution."""
         return convolution_inference(
             input, self.values, self.bias, self.row_starts, self.columns, inputs=self.inputs, geometry=self.geometry
         )

@@ -22,10 +22,10 @@ class Networks:
     """Networks that compute the same on an example, by name, and why others are not among them.
 
     Attributes:
-        expected: what the given network returns.
-        tolerance: how far outputs may be from that.
-        base: the network whose layers get forms of their own: the given one, or without batch norms and dead units.
-        removed: how many outputs the layers of some networks lost.
+        expected: the outputs of the given network.
+        tolerance: how much outputs may differ from those.
+        base: the network whose layers are replaced: the given one, or that without batch norms and dead units.
+        removed: number of outputs that each layer lost, by network.
         notes: what was not done, and why.
     """
 
@@ -43,7 +43,7 @@ class Networks:
         return difference(outputs_of(network, self.arguments), self.expected)
 
     def add(self, name: str, network: nn.Module) -> bool:
-        """Take a network up, unless its outputs differ."""
+        """Add a network, unless its outputs differ."""
         gap = self.error(network)
         if not gap <= self.tolerance:
             self.notes.append(f"{name}: refused, outputs differ by {gap:.1e}")
@@ -52,13 +52,13 @@ class Networks:
         return True
 
     def add_channels_last(self) -> None:
-        """Take up the given network in the memory format channels-last, if it has convolutions of pictures."""
+        """Add the given network in the memory format channels-last, if it has two-dimensional convolutions."""
         plain = self.by_name["eager"]
         if any(parameter.dim() == 4 for parameter in plain.parameters()):
             self.add("channels-last", in_format(plain, torch.channels_last))
 
     def add_compiled(self, name: str, network: nn.Module) -> None:
-        """Take up a network compiled by torch, if it can be."""
+        """Add a network compiled by torch, if it can be compiled."""
         compiled = deepcopy(network)
         compiled.compile(dynamic=False)
         try:
@@ -69,7 +69,7 @@ class Networks:
             self.add(name, compiled)
 
     def add_shrunk(self) -> None:
-        """Take up the network without batch norms and dead units."""
+        """Add the network without batch norms and dead units."""
         graph, reason = traced(deepcopy(self.by_name["eager"]), self.arguments, self.tolerance)
         if graph is None:
             self.notes.append(f"batch norms and dead units were kept: {reason}")

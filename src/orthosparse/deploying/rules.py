@@ -127,14 +127,14 @@ def _is_mean(node: fx.Node, source: Rule) -> bool:
         return False
     dims = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
     sides = len(shape_of(source.node) or ())
-    given = [dims] if isinstance(dims, int) else list(dims) if isinstance(dims, tuple | list) else []
-    return bool(given) and all(isinstance(dim, int) and dim % sides > source.axis for dim in given)
+    reduced = [dims] if isinstance(dims, int) else list(dims) if isinstance(dims, tuple | list) else []
+    return bool(reduced) and all(isinstance(dim, int) and dim % sides > source.axis for dim in reduced)
 
 
 def _function(node: fx.Node, module: nn.Module | None) -> Callable[[Tensor], Tensor]:
     """What a node does to a tensor, as a function that leaves the tensor as it is."""
-    rest, kwargs = node.args[1:], dict(node.kwargs)
+    args, kwargs = node.args[1:], dict(node.kwargs)
     if module is not None:
         return lambda values: module(values.clone())
     call: Any = getattr(torch.Tensor, node.target) if isinstance(node.target, str) else node.target
-    return lambda values: call(values.clone(), *rest, **kwargs)
+    return lambda values: call(values.clone(), *args, **kwargs)

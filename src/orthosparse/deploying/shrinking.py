@@ -20,14 +20,14 @@ def shrink(graph: fx.GraphModule, *, split: bool) -> dict[str, int]:
         split: also remove channels that only some of the layers around a sum, a product, or a tensor that several
             layers read, can do without. These then select and scatter channels, which takes time of its own.
     """
-    found = _Liveness(graph, rules_of(graph), split)
-    found.trace()
+    liveness = _Liveness(graph, rules_of(graph), split)
+    liveness.trace()
     removed = {}
-    for node, rule in found.rules.items():
-        if isinstance(rule, LayerRule) and (lost := int((~found.need[node]).sum())):
+    for node, rule in liveness.rules.items():
+        if isinstance(rule, LayerRule) and (lost := int((~liveness.need[node]).sum())):
             removed[str(node.target)] = lost
-    for rule in list(found.rules.values()):
-        _rewrite(found, rule)
+    for rule in list(liveness.rules.values()):
+        _rewrite(liveness, rule)
     clean(graph)
     return removed
 
@@ -37,7 +37,7 @@ class _Liveness:
     """Which channels of each node are constant, and which are needed: all that is left of a node in the end.
 
     Attributes:
-        replaced: the nodes that took the place of others.
+        replaced: new nodes by the nodes that they replaced.
     """
 
     graph: fx.GraphModule
@@ -51,7 +51,7 @@ class _Liveness:
         """Compute constants from the input on, then needs from the output back."""
         for node, rule in self.rules.items():
             self.constants[node] = rule.constants(self.inputs(rule))
-        least = {node: torch.zeros_like(found.known) for node, found in self.constants.items()}
+        least = {node: torch.zeros_like(constants.known) for node, constants in self.constants.items()}
         self._trace_needs(least)
         while not self.split and self._couple(least):
             self._trace_needs(least)
@@ -84,13 +84,13 @@ class _Liveness:
             if isinstance(rule, LayerRule):
                 continue
             for source in rule.inputs:
-                there = rule.spread(self.present(source, rule))
-                changed |= bool((there & ~self.need[node]).any())
-                least[node] |= there
+                present = rule.spread(self.present(source, rule))
+                changed |= bool((present & ~self.need[node]).any())
+                least[node] |= present
         return changed
 
     def inputs(self, rule: Rule) -> list[Constants]:
-        """What is known of the channels of each input."""
+        """Return the constants of each input."""
         return [
             self.constants[source] if self._is_aligned(source, rule) else _nothing_known(source, rule)
             for source in rule.inputs
@@ -116,23 +116,23 @@ class _Liveness:
         return source in self.rules and self.rules[source].axis == rule.axis
 
 
-def _rewrite(found: _Liveness, rule: Rule) -> None:
+def _rewrite(liveness: _Liveness, rule: Rule) -> None:
     """Let a node compute the channels that are needed from those of its inputs that are left."""
-    graph, node = found.graph, rule.node
-    reads = found.reads(rule)
+    graph, node = liveness.graph, rule.node
+    reads = liveness.reads(rule)
     if isinstance(rule, LayerRule):
-        columns = reads[0] if found.split else found.present(rule.inputs[0], rule)
-        _slice_layer(rule.module, found.inputs(rule)[0], found.need[node], columns)
+        columns = reads[0] if liveness.split else liveness.present(rule.inputs[0], rule)
+        _slice_layer(rule.module, liveness.inputs(rule)[0], liveness.need[node], columns)
         reads = [columns]
     elif isinstance(rule, ChannelwiseRule):
-        _slice_channels(rule.module, found.need[node])
+        _slice_channels(rule.module, liveness.need[node])
     selected = [
-        _select(graph, node, found.replaced.get(source, source), rule.axis, found.present(source, rule), wanted)
+        _select(graph, node, liveness.replaced.get(source, source), rule.axis, liveness.present(source, rule), wanted)
         for source, wanted in zip(rule.inputs, reads, strict=True)
     ]
     node.args = (*selected, *node.args[len(selected) :])
-    if isinstance(rule, SumRule) and not all(torch.equal(each, found.need[node]) for each in reads):
-        _scatter(found, rule, reads)
+    if isinstance(rule, SumRule) and not all(torch.equal(each, liveness.need[node]) for each in reads):
+        _scatter(liveness, rule, reads)
 
 
 def _slice_layer(module: Layer, inputs: Constants, rows: Tensor, columns: Tensor) -> None:
@@ -169,19 +169,19 @@ def _select(
         return graph.graph.call_function(torch.index_select, (source, axis, channels))
 
 
-def _scatter(found: _Liveness, rule: Rule, reads: list[Tensor]) -> None:
+def _scatter(liveness: _Liveness, rule: Rule, reads: list[Tensor]) -> None:
     """Let a sum add inputs that have only some of its channels, and the constants of the others."""
-    graph, node, need = found.graph, rule.node, found.need[rule.node]
+    graph, node, need = liveness.graph, rule.node, liveness.need[rule.node]
     part = 1 if int(reads[0].sum()) >= int(reads[1].sum()) else 0
     total, other = node.args[1 - part], node.args[part]
     channels = [(need.cumsum(0) - 1)[each] for each in (reads[1 - part], reads[part])]
-    gone = [torch.where(each, 0.0, known.value)[need] for each, known in zip(reads, found.inputs(rule), strict=True)]
+    gone = [torch.where(each, 0.0, known.value)[need] for each, known in zip(reads, liveness.inputs(rule), strict=True)]
     constant = gone[0] + gone[1]
     sides = [1] * len(shape_of(node) or ())
     sides[rule.axis] = -1
     with graph.graph.inserting_before(node):
         if len(channels[0]) < int(need.sum()):
-            name = f"spread_{len(found.replaced)}"
+            name = f"spread_{len(liveness.replaced)}"
             graph.add_submodule(name, Spread(rule.axis, channels[0].to(_home(graph).device), int(need.sum())))
             total = graph.graph.call_module(name, (total,))
         if bool(constant.any()):
@@ -190,7 +190,7 @@ def _scatter(found: _Liveness, rule: Rule, reads: list[Tensor]) -> None:
         if len(channels[1]):
             total = graph.graph.call_function(torch.index_add, (total, rule.axis, _constant(graph, channels[1]), other))
     assert isinstance(total, fx.Node)
-    found.replaced[node] = total
+    liveness.replaced[node] = total
     node.replace_all_uses_with(total)
 
 

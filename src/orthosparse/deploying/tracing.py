@@ -10,7 +10,7 @@ from orthosparse.checks import named_on_error
 from orthosparse.deploying.copies import Arguments, difference, outputs_of
 
 _NOTHING = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-# What Python code raises that meets a stand-in for a tensor where it needs a value.
+# What Python code raises if it gets a proxy of torch.fx where it needs a value.
 _ERRORS = (fx.proxy.TraceError, TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError)
 
 
@@ -30,10 +30,10 @@ def traced(model: nn.Module, arguments: Arguments, tolerance: float) -> tuple[fx
 
 def record_shapes(graph: fx.GraphModule, arguments: Arguments) -> None:
     """Note the shape of what every node returns, under ``node.meta["shape"]``; None where that is no tensor."""
-    given = inspect.signature(graph.forward).bind(*arguments[0], **arguments[1])
-    given.apply_defaults()
+    bound = inspect.signature(graph.forward).bind(*arguments[0], **arguments[1])
+    bound.apply_defaults()
     with torch.inference_mode(), named_on_error("example"):
-        _Shapes(graph).run(*given.arguments.values())
+        _Shapes(graph).run(*bound.arguments.values())
 
 
 class _Shapes(fx.Interpreter):
@@ -70,12 +70,12 @@ def _left_out(model: nn.Module, arguments: Arguments) -> dict[str, Any]:
     """The arguments of forward that are left at their defaults, which decide between branches."""
     args, kwargs = arguments
     signature = inspect.signature(model.forward)
-    given = signature.bind(*args, **kwargs).arguments
+    passed = signature.bind(*args, **kwargs).arguments
     empty = inspect.Parameter.empty
     return {
         name: parameter.default
         for name, parameter in signature.parameters.items()
-        if name not in given and parameter.default is not empty
+        if name not in passed and parameter.default is not empty
     }
 
 
@@ -83,8 +83,8 @@ def _name_no_inputs(graph: fx.GraphModule) -> None:
     """Give torch's modules and functions that are called as ``f(input=x)`` their input as the first argument."""
     for node in graph.graph.nodes:
         if "input" in node.kwargs and not node.args and _is_of_torch(graph, node):
-            rest = dict(node.kwargs)
-            node.args, node.kwargs = (rest.pop("input"),), rest
+            others = dict(node.kwargs)
+            node.args, node.kwargs = (others.pop("input"),), others
 
 
 def _is_of_torch(graph: fx.GraphModule, node: fx.Node) -> bool:

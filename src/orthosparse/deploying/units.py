@@ -32,10 +32,10 @@ class Constants:
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """A node whose channels are its inputs' channels, one by one, each computed alike: an activation, a pool.
+    """A node with the same channels as its inputs, all computed by the same function: an activation, a pool.
 
     Attributes:
-        axis: the side of the node's tensor, and of its inputs', on which channels lie.
+        axis: the dimension of the channels in the node's tensor, and in those of its inputs.
         inputs: the nodes whose channels it reads.
         function: what it does to a constant; None where only zero stays the same.
     """
@@ -166,5 +166,5 @@ def bias_of(module: Layer) -> Tensor:
 
 
 def usable_of(module: nn.Module, inputs: Constants) -> Tensor:
-    """Return which constant inputs a module sees as constants: zeros around a picture are another value beside them."""
+    """Return which constant inputs a module sees as constants: with zero padding, only those that are zero."""
     return inputs.known & (inputs.value == 0) if pads(module) else inputs.known

@@ -49,11 +49,11 @@ class Flow:
     def scores(self, masks: Masks) -> Scores:
         """Return theta * dR/dtheta at the masked weights."""
         leaves = {name: (self.tensors[self.keys[name]] * mask).requires_grad_() for name, mask in masks.items()}
-        lent = {**self.tensors, **{self.keys[name]: leaf for name, leaf in leaves.items()}}
+        tensors = {**self.tensors, **{self.keys[name]: leaf for name, leaf in leaves.items()}}
 
-        with with_tensors(self.model, lent):
-            slopes = torch.autograd.grad(self._sum(self.ones), list(leaves.values()), materialize_grads=True)
-        return {name: leaf.detach() * slope for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)}
+        with with_tensors(self.model, tensors):
+            grads = torch.autograd.grad(self._sum(self.ones), list(leaves.values()), materialize_grads=True)
+        return {name: leaf.detach() * grad for (name, leaf), grad in zip(leaves.items(), grads, strict=True)}
 
     def check(self) -> None:
         """Raise unless all flow is positive and in proportion to the input; log the layers that it does not reach."""
@@ -93,7 +93,7 @@ def flow_of(
     head: Callable[[Tensor], Tensor],
     seed: int,
 ) -> Iterator[Flow]:
-    """Yield the flow of a model that is put in eval mode meanwhile, and is as before afterwards."""
+    """Yield the flow of a model, which is in eval mode inside the block and unchanged after it."""
     model = unwrapped(model)
     keys = keys_of(model, layers)
     device = next(model.parameters()).device
@@ -104,10 +104,10 @@ def flow_of(
 
 
 def _positive(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter and buffer, floating-point ones as absolute values in float64; no mean is subtracted."""
-    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    """Return every parameter and buffer, floating-point ones as absolute values in float64, running means as 0."""
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     positive = {}
-    for name, tensor in own.items():
+    for name, tensor in tensors.items():
         value = tensor.detach().clone()
         if value.is_floating_point():
             value = value.double().abs_()

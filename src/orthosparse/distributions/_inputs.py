@@ -1,4 +1,4 @@
-"""What scores are made of: weights, whole and finite, and batches of data, checked before the model sees them."""
+"""The inputs of scores: finite weights that are not sharded, and batches of data, checked before the model runs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard
@@ -32,7 +32,7 @@ def keys_of(model: nn.Module, layers: Mapping[str, Layer]) -> dict[str, str]:
     """Return the name of each layer's parameter in `model`.
 
     Raises:
-        ValueError: the parameters are sharded: a forward pass would gather them over those it is lent.
+        ValueError: the parameters are sharded: a forward pass would gather them over the substituted ones.
     """
     for name, parameter in model.named_parameters():
         if is_sharded(parameter):
@@ -54,7 +54,7 @@ def batches_of(batch: Any, model: nn.Module, asker: str) -> Iterator[Batch]:
         ValueError: no data, or data on a device where the model has no parameter.
     """
     if batch is None:
-        raise ValueError(f"batch: {asker} looks at data; {_EXPECTED}; got None")
+        raise ValueError(f"batch: {asker} needs data; {_EXPECTED}; got None")
     if not isinstance(batch, Iterable) or isinstance(batch, Tensor | Mapping | str):
         raise TypeError(f"batch: {_EXPECTED}; got {type(batch).__name__}")
     pairs = [batch] if _is_pair(batch) and any(isinstance(item, Tensor | Mapping | None) for item in batch) else batch
@@ -69,8 +69,8 @@ def _checked(pairs: Iterable[Any], devices: set[torch.device]) -> Iterator[Batch
         inputs, targets = pair
         for tensor in (*tensors_in(inputs), *([targets] if isinstance(targets, Tensor) else [])):
             if tensor.device not in devices:
-                places = ", ".join(sorted(map(str, devices)))
-                raise ValueError(f"batch: expected tensors on {places}, where the model is; got one on {tensor.device}")
+                listed = ", ".join(sorted(map(str, devices)))
+                raise ValueError(f"batch: expected tensors on {listed}, where the model is; got one on {tensor.device}")
         yield inputs, targets
     if pair is None:
         raise ValueError(f"batch: {_EXPECTED}; got none")
@@ -84,7 +84,7 @@ def tensors_in(inputs: Any) -> list[Tensor]:
 
 
 def outputs_on(model: nn.Module, inputs: Any) -> Any:
-    """Return what `model` makes of `inputs`; say it of the batch when it cannot take them."""
+    """Return the output of `model` for `inputs`; raise an error about the batch if it cannot take them."""
     try:
         if isinstance(inputs, Mapping):
             return model(**inputs)

@@ -34,9 +34,9 @@ def budget_of(
     found = find_layers(model) if layers is None else dict(layers)
     if not found:
         raise ValueError("model: expected at least one layer to sparsify; found none")
-    own = {id(parameter) for parameter in unwrapped(model).parameters()}
+    parameters = {id(parameter) for parameter in unwrapped(model).parameters()}
     for name, layer in found.items():
-        if id(layer.parameter()) not in own:
+        if id(layer.parameter()) not in parameters:
             raise ValueError(f"layers: expected layers of this model; {name!r} belongs to another one")
     if not isinstance(density, Mapping):
         _check_halves(found, dict.fromkeys(found, density))
@@ -54,9 +54,9 @@ def _check_halves(layers: Mapping[str, Layer], densities: Mapping[str, float]) -
 
 
 def share(layers: Mapping[str, Layer], shares: Mapping[str, float], budget: Budget) -> Counts:
-    """Split the budget over the layers in proportion to `shares`, each in whole units of its own, at most all of it.
+    """Split the budget over the layers in proportion to `shares`, in whole units, up to the size of each layer.
 
-    A budget that has a number for each layer is split already. Layers of the structure 2:4 have half of their weights,
+    A budget with a number for each layer is returned as it is. Layers of the structure 2:4 keep half of their weights,
     whatever their shares.
     """
     if any(layer.structure == TWO_OF_FOUR for layer in layers.values()):
@@ -93,8 +93,8 @@ def falling(density: Density, layers: Mapping[str, Layer], rounds: int, *, as_re
     if as_released or not isinstance(density, Mapping):
         size = sum(layer.numel for layer in layers.values())
         return [*exponential(check_density(density), size, rounds, as_released=as_released)]
-    own = densities_by_layer(density, layers)
-    units = {name: exponential(own[name], layer.numel // layer.unit, rounds) for name, layer in layers.items()}
+    by_layer = densities_by_layer(density, layers)
+    units = {name: exponential(by_layer[name], layer.numel // layer.unit, rounds) for name, layer in layers.items()}
     return [{name: layer.unit * units[name][number] for name, layer in layers.items()} for number in range(rounds)]
 
 
@@ -142,8 +142,8 @@ def _drawn(layer: Layer, count: int, generator: torch.Generator) -> torch.Tensor
     if layer.structure != TWO_OF_FOUR:
         return draw(layer.shape, count, block=layer.block, generator=generator)
     if 2 * count != layer.numel:
-        given = f"{layer.name!r} {count / layer.numel:.6g}"
-        raise ValueError(f"structure: '2:4' has density 0.5 in every layer; this distribution gives {given}")
+        got = f"{layer.name!r} {count / layer.numel:.6g}"
+        raise ValueError(f"structure: '2:4' has density 0.5 in every layer; this distribution gives {got}")
     rows, cols = two_of_four(layer.shape[:2], generator)
     return (rows[:, None] == cols).reshape(layer.shape)
 
@@ -166,8 +166,8 @@ def check_entries(layers: Mapping[str, Layer]) -> None:
     """Raise unless the units of all layers are entries, which is all that the released code knows."""
     for name, layer in layers.items():
         if layer.structure != ENTRIES:
-            found = f"{layer.structure!r} for {name!r}"
-            raise ValueError(f"compat: 'paper-code' has entries alone; expected structure 'entries'; got {found}")
+            got = f"{layer.structure!r} for {name!r}"
+            raise ValueError(f"compat: 'paper-code' has entries alone; expected structure 'entries'; got {got}")
 
 
 def top_scored(layers: Mapping[str, Layer], scores: Scores, budget: Budget, within: Masks | None = None) -> ScoredMasks:
@@ -199,10 +199,10 @@ def top_scored(layers: Mapping[str, Layer], scores: Scores, budget: Budget, with
 
 
 def _on_layer_devices(layers: Mapping[str, Layer], masks: Masks) -> Masks:
-    """Each mask in memory of its own on its layer's device; on the CPU where the layer has no storage yet."""
-    places = {name: layer.parameter().device for name, layer in layers.items()}
+    """Return each mask on its layer's device (on the CPU for layers on the meta device), in separate storage."""
+    devices = {name: layer.parameter().device for name, layer in layers.items()}
     shared = {name for name, mask in masks.items() if mask.untyped_storage().nbytes() > mask.numel()}
     return {
-        name: mask.to("cpu" if places[name].type == "meta" else places[name], copy=name in shared)
+        name: mask.to("cpu" if devices[name].type == "meta" else devices[name], copy=name in shared)
         for name, mask in masks.items()
     }

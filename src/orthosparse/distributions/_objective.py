@@ -1,4 +1,4 @@
-"""The loss of a model as a function of its layers' weights, and its derivatives; the model is left as it was."""
+"""The loss of a model as a function of its layers' weights, and its derivatives; the model is not changed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,15 +24,15 @@ Derivative: TypeAlias = Callable[[Tensor, list[Tensor]], Sequence[Tensor]]
 class Objective:
     """The summed loss of batches, with the model in train mode.
 
-    Each batch is met by the same buffers and the same random numbers whenever it comes again, so that equal weights
-    have equal losses, dropout and batch norm or not.
+    Each pass over a batch uses the same buffers and the same random numbers, so that equal weights have equal losses,
+    also with dropout and batch norm.
     """
 
     model: nn.Module
     keys: Mapping[str, str]  # a layer's name -> its parameter's name in the model
     loss: Loss
     seed: int
-    temperature: float  # what the outputs are divided by before the loss
+    temperature: float  # divides the outputs before the loss
 
     def gradient(self, weights: Scores, batches: Iterable[Batch]) -> Scores:
         """Return dL / d weights."""
@@ -42,12 +42,12 @@ class Objective:
         """Return H v, H the Hessian of L; without `vectors`, v is each batch's own gradient."""
 
         def product(loss: Tensor, leaves: list[Tensor]) -> Sequence[Tensor]:
-            slopes = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
-            chosen = [slope.detach() for slope in slopes] if vectors is None else vectors.values()
-            inner = sum((slope * v.to(slope)).sum() for slope, v in zip(slopes, chosen, strict=True))
+            grads = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
+            chosen = [grad.detach() for grad in grads] if vectors is None else vectors.values()
+            inner = sum((grad * v.to(grad)).sum() for grad, v in zip(grads, chosen, strict=True))
             assert isinstance(inner, Tensor)
             if not inner.requires_grad:  # the loss is linear in every weight
-                return [torch.zeros_like(slope) for slope in slopes]
+                return [torch.zeros_like(grad) for grad in grads]
             with named_on_error("model", "expected one that can be differentiated twice"):
                 return torch.autograd.grad(inner, leaves, allow_unused=True)
 
@@ -64,8 +64,8 @@ class Objective:
         return totals
 
     def _differentiate(self, leaves: Scores, number: int, batch: Batch, derivative: Derivative) -> Sequence[Tensor]:
-        lent = {self.keys[name]: leaf for name, leaf in leaves.items()}
-        with with_tensors(self.model, frozen_state(self.model) | lent):
+        weights = {self.keys[name]: leaf for name, leaf in leaves.items()}
+        with with_tensors(self.model, frozen_state(self.model) | weights):
             seed_generators(self.model, derive_seed(self.seed, "batch", number))
             loss = self._value(outputs_on(self.model, batch[0]), batch[1])
             if not torch.isfinite(loss):
@@ -103,7 +103,7 @@ def objective_of(
     *,
     temperature: float = 1.0,
 ) -> Iterator[Objective]:
-    """Yield the objective of a model that is put in train mode meanwhile, and is as before afterwards."""
+    """Yield the objective of a model, which is in train mode inside the block and unchanged after it."""
     model = unwrapped(model)
     keys = keys_of(model, layers)
     with preserve(model):

@@ -50,4 +50,4 @@ def snip(
     weights = weights_of(layers)
     with objective_of(model, layers, loss, generator) as objective:
         gradient = objective.gradient(weights, batches_of(batch, model, "snip"))
-    return top_scored(layers, {name: (precise(weights[name]) * slope).abs() for name, slope in gradient.items()}, count)
+    return top_scored(layers, {name: (precise(weights[name]) * grad).abs() for name, grad in gradient.items()}, count)

@@ -52,7 +52,7 @@ def snip_iterative(
         for count in counted(counts, "snip_iterative", report):
             gradient = objective.gradient(masked, batches)
             masks = top_scored(
-                layers, {name: (precise(dense[name]) * slope).abs() for name, slope in gradient.items()}, count
+                layers, {name: (precise(dense[name]) * grad).abs() for name, grad in gradient.items()}, count
             )
             masked = {name: weight * masks[name] for name, weight in dense.items()}
     return masks

@@ -54,7 +54,7 @@ def synflow(
         >>> sum(int(mask.sum()) for mask in synflow(model, 0.5, input_shape=[6]).values())
         36
     """
-    del loss  # R takes its place
+    del loss  # R is used instead
     report = reporter(progress)
     layers, _ = budget_of(model, density, layers)
     as_released = follows_paper_code(compat)

@@ -1,4 +1,4 @@
-"""How many active units move at a step, which are dropped and which grown, in exact numbers, ties by index."""
+"""How many units move at an update, and which are dropped and grown: exact counts, ties broken by index."""
 
 import math
 
@@ -8,7 +8,7 @@ from orthosparse.structures import means_of
 
 
 def sizes_of(values: torch.Tensor, block: int) -> torch.Tensor:
-    """Return what units are ranked by: the entries themselves, or the root mean square of each block.
+    """Return the values that units are ranked by: the entries themselves, or the root mean square of each block.
 
     Example:
         >>> sizes_of(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 2)
@@ -52,7 +52,7 @@ def direction_of(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _largest(score: torch.Tensor, number: int) -> torch.Tensor:
-    """The `number` largest entries; a stable sort, so that all ranks and devices break ties alike."""
+    """Return the mask of the `number` largest entries; a stable sort makes all ranks and devices break ties equally."""
     order = score.flatten().sort(descending=True, stable=True).indices
     chosen = torch.zeros(score.numel(), dtype=torch.bool, device=score.device)
     chosen[order[:number]] = True

@@ -1,4 +1,4 @@
-"""Gradients of the loss with respect to ALL weights of masked layers, gathered only while asked for."""
+"""Gradients of the loss with respect to ALL weights of masked layers, gathered on request."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,17 +15,17 @@ class DenseGradients:
     layers that are used more than once come out right.
 
     Args:
-        units: of each layer (``Units``), by layer name.
+        units: the units of each layer (``Units``), by layer name.
     """
 
     def __init__(self, units: Mapping[str, Any]) -> None:
         self._units = dict(units)
         # The same objects at every update: a compiled model is guarded by their identity.
-        self._listeners = {name: _Listener(own.parameter.dtype) for name, own in units.items()}
+        self._listeners = {name: _Listener(layer.parameter.dtype) for name, layer in units.items()}
         self.listening = False  # whether gradients are being gathered
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Listen to the copied layers, whose copies left their listeners behind, where gradients are being gathered."""
+        """Attach the listeners to copied layers, which lost theirs, if gradients are being gathered."""
         vars(self).update(state)
         if self.listening:
             self.start()
@@ -43,17 +43,17 @@ class DenseGradients:
             return {}
         for name, units in self._units.items():
             if units.host.listener is self._listeners[name]:
-                del units.host.listener  # set to None would be a third state, for which torch compiles again
+                del units.host.listener  # None as an instance attribute would make torch compile again
         self.listening = False
         gathered = {name: listener.stop() for name, listener in self._listeners.items()}
         return {name: gradient for name, gradient in gathered.items() if gradient is not None}
 
 
 class _Listener:
-    """Adds up the gradients of one tensor, by a hook; where torch compiles, which has no hooks, as those of a summand.
+    """Adds up the gradients of one tensor: by a hook, or under torch.compile, which has no hooks, by a zero summand.
 
-    The summand is zero, costs no memory (all its entries are one), and is there before the graph is, so that the graph
-    has its gradient among its results.
+    The summand takes no memory (all entries share one element), and exists before the graph, so that its gradient is
+    one of the results of the graph.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:

@@ -1,4 +1,4 @@
-"""What a Rewirer saves, checked before any of it is taken."""
+"""The saved state of a Rewirer, checked before any of it is used."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from orthosparse.state_checks import check_state
 
 
 class RewirerState(NamedTuple):
-    """What a resumed run goes on from: steps and updates so far, whether one waits, seed, running means, moves."""
+    """The state of a Rewirer: steps and updates so far, whether an update waits, seed, running means, moves."""
 
     taken: int
     updates: int
@@ -25,7 +25,7 @@ def read_state(state: Mapping[str, Any], shapes: Mapping[str, torch.Size]) -> Re
     """Return the contents of a saved state, for layers of these shapes.
 
     Raises:
-        TypeError, ValueError: it is not one of a Rewirer, or one of another model.
+        TypeError, ValueError: it is not the state of a Rewirer, or belongs to another model.
     """
     check_state(state)
     for key in ("taken", "updates", "seed", "momentum"):

@@ -1,4 +1,4 @@
-"""The layers whose units move, masked ones and modules of active weights alone, as the Rewirer sees them."""
+"""One interface to the layers that a Rewirer changes: masked layers, and modules of active weights."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,17 +25,17 @@ class Units:
 
     @property
     def parameter(self) -> Tensor:
-        """What an optimizer sees."""
+        """The parameter that an optimizer holds."""
         return self.layer.values if self._is_compact else self.layer.original  # type: ignore[no-any-return]
 
     @property
     def host(self) -> Any:
-        """What a listener to the dense gradient is set on."""
+        """The module that has the attribute for a listener to the dense gradient."""
         return self.layer if self._is_compact else self.layer.holder
 
     @property
     def like(self) -> Tensor:
-        """A tensor of the shape, and on the device, of the dense gradient."""
+        """A tensor with the shape and the device of the dense gradient."""
         if not self._is_compact:
             return self.layer.holder.mask  # type: ignore[no-any-return]
         entry = torch.empty((), device=self.parameter.device)
@@ -61,7 +61,7 @@ class Units:
 
 
 def units_of(model: nn.Module) -> dict[str, Units]:
-    """Return the units of every layer of `model` that has some, by layer name."""
-    masked = {name: Units(held) for name, held in masked_layers(model).items()}
+    """Return the units of every sparse layer of `model`, by layer name."""
+    masked = {name: Units(tensor) for name, tensor in masked_layers(model).items()}
     compact = compact_modules(unwrapped(model)).items()
     return masked | {layer_name(name, "weight"): Units(module) for name, module in compact}

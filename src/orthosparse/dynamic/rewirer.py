@@ -140,9 +140,10 @@ class Rewirer:
             )
 
     def __repr__(self) -> str:
-        what = f"grow={self.grow!r}, every={self.every}, fraction={self.fraction:g}"
+        options = f"grow={self.grow!r}, every={self.every}, fraction={self.fraction:g}"
         moved = f"{sum(self.moved.values()):,} weights moved at the last, {sum(self.moved_in_all.values()):,} in all"
-        return f"Rewirer({what}: step {self.taken:,}, rests from {self.end:g} on; {self.updates} updates, {moved})"
+        end = f"masks stop moving at step {self.end:g}"
+        return f"Rewirer({options}: step {self.taken:,}, {end}; {self.updates} updates, {moved})"
 
     @property
     def due(self) -> bool:
@@ -231,7 +232,7 @@ class Rewirer:
         return True
 
     def _scores(self, gathered: Scores) -> Scores:
-        """What inactive weights are ranked by; the mean over the ranks, so that all of them find the same."""
+        """Return the scores that inactive weights are ranked by: the mean over the ranks, so that all agree."""
         moving, scores = self._moving(), {}
         if moving and not gathered:
             raise RuntimeError(
@@ -239,13 +240,13 @@ class Rewirer:
                 f"layer {moving[0]!r} has no gradient"
             )
         for name in moving:
-            found, units = gathered.pop(name, None), self.units[name]
-            if found is None:  # the step may have used the layer on another rank alone
-                found = torch.zeros(units.like.shape, dtype=units.parameter.dtype, device=units.like.device)
-            gradient = full_tensor(found).view(units.shape)
-            # Sums of half precision gradients would leave its range where the gradients do not.
+            local, units = gathered.pop(name, None), self.units[name]
+            if local is None:  # only another rank may have used the layer in this step
+                local = torch.zeros(units.like.shape, dtype=units.parameter.dtype, device=units.like.device)
+            gradient = full_tensor(local).view(units.shape)
+            # A sum of half precision gradients could overflow where the gradients do not.
             score = mean_over_ranks(gradient.to(torch.promote_types(gradient.dtype, torch.float32)), self.group)
-            if not score.any():  # on none: growth would go by the order of the entries
+            if not score.any():  # no rank has a gradient: growth would follow the order of the entries
                 continue
             if self.grow == "momentum":
                 score = direction_of(score)
@@ -274,5 +275,5 @@ def _held_by(optimizer: Any) -> set[int]:
         raise TypeError("optimizer: expected a torch.optim.Optimizer; got None")
     check_optimizer(optimizer)
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("optimizer: expected one that remembers weight by weight; got LBFGS, whose history mixes them")
+        raise ValueError("optimizer: expected one with a state for each weight; got LBFGS, whose history mixes weights")
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

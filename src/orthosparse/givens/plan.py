@@ -109,9 +109,9 @@ def start_of(task: Task, seed: int, member: int) -> tuple[list[int], list[float]
 def _shuffled(size: int, how_many: int, drawn: list[int]) -> list[int]:
     """Return `how_many` distinct numbers below `size`, in random order (Fisher and Yates)."""
     numbers = list(range(size))
-    for here, word in zip(range(how_many), drawn, strict=True):
-        other = here + ((word >> 32) * (size - here) >> 32)
-        numbers[here], numbers[other] = numbers[other], numbers[here]
+    for index, word in zip(range(how_many), drawn, strict=True):
+        other = index + ((word >> 32) * (size - index) >> 32)
+        numbers[index], numbers[other] = numbers[other], numbers[index]
     return numbers[:how_many]
 
 
@@ -141,7 +141,7 @@ def grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> St
     x = y = sets.empty
     for attempt, i, j in _attempts(key, task.width, most if room > 0 else 0):
         a, b = sizes[i], sizes[j]
-        gain = a - b if a > b else b - a  # at least: where that is too much already, spare the rest
+        gain = a - b if a > b else b - a  # a lower bound: if it is too large already, the union need not be computed
         if gain <= limit:
             x, y = columns[i], columns[j]
             gain = size_of(x ^ y)

@@ -181,9 +181,9 @@ def partial(
 ) -> tuple[Tensor, Tensor]:
     """Return a partial isometry with `count` entries, at most min(shape), and its mask.
 
-    The matrix keeps `count` of the entries of the start, and the rest is zero. It has `count` singular values of 1, and
-    all others are 0: it preserves the norm of whatever it does not annihilate. `start`, `generator` and `dtype` are
-    those of `sample`.
+    The matrix keeps `count` of the entries of the start, and all others are zero. It has `count` singular values of 1,
+    and all others are 0: it preserves the norm of every vector orthogonal to its kernel. `start`, `generator` and
+    `dtype` are those of `sample`.
 
     Example:
         >>> values, mask = partial((6, 4), 3, start="permuted")

@@ -1,7 +1,7 @@
 """The random words that every backend of the Givens sampler reads: a hash of a seed and a counter.
 
 Word number c of a stream is the SplitMix64 finalizer of key + (c + 1) * GOLDEN modulo 2^64. So any word can be had
-without those before it, and a matrix depends on its seed and its place in the batch, and on nothing else: not on
+without those before it, and a matrix depends on its seed and its index in the batch, and on nothing else: not on
 torch's version, the thread, the shard or the other members of the batch.
 """
 
@@ -60,22 +60,22 @@ def pairs(key: int, first: int, how_many: int, size: int) -> tuple[list[int], li
     """
     word = words_at(key, 2 * np.arange(first, first + how_many, dtype=np.uint64))
     half = np.uint64(32)
-    one = (word >> half) * np.uint64(size) >> half
-    other = (word & np.uint64(2**32 - 1)) * np.uint64(size - 1) >> half
-    other += other >= one
-    return np.minimum(one, other).tolist(), np.maximum(one, other).tolist()
+    first_column = (word >> half) * np.uint64(size) >> half
+    second_column = (word & np.uint64(2**32 - 1)) * np.uint64(size - 1) >> half
+    second_column += second_column >= first_column
+    return np.minimum(first_column, second_column).tolist(), np.maximum(first_column, second_column).tolist()
 
 
 def turns(key: int, attempts: Sequence[int]) -> tuple[list[float], list[float]]:
     """Return cosines and sines of the attempts' angles, uniform on [0, 2 pi) and never a multiple of pi/2."""
     word = words_at(key, 2 * np.array(attempts, dtype=np.uint64) + np.uint64(1))
-    # Two bits choose the quarter turn. 52 bits k place the angle inside it, at an odd multiple of 2^-53: never 0.
+    # Two bits choose the quadrant, and 52 bits the angle inside it, an odd multiple of 2^-53: never 0.
     inside = (word & np.uint64(2**62 - 1)) >> np.uint64(10)
     angle = ((inside * np.uint64(2) + np.uint64(1)).astype(np.float64) * 2.0**-53 - 0.5) * (math.pi / 2)
-    turned = np.empty(len(word), dtype=np.complex128)
-    turned.real, turned.imag = _cos_sin(angle)
-    turned *= _QUARTERS[word >> np.uint64(62)]  # exact: products with 0, 1 and -1
-    return turned.real.tolist(), turned.imag.tolist()
+    rotated = np.empty(len(word), dtype=np.complex128)
+    rotated.real, rotated.imag = _cos_sin(angle)
+    rotated *= _QUARTERS[word >> np.uint64(62)]  # exact: products with 0, 1 and -1
+    return rotated.real.tolist(), rotated.imag.tolist()
 
 
 def _cos_sin(angle: Floats) -> tuple[Floats, Floats]:

@@ -78,15 +78,15 @@ def _by_degree(matrix: Bits) -> tuple[Order, Order]:
     return rows, cols
 
 
-def _assigned(lines: Bits, goals: Bits) -> Order:
-    """Return the order in which the rows `lines` overlap the rows `goals` most, in blocks of neighbours."""
+def _assigned(rows: Bits, goals: Bits) -> Order:
+    """Return the order in which `rows` overlap the rows of `goals` most, in blocks of neighbours."""
     from scipy.optimize import linear_sum_assignment  # slow to import, and only alignment needs it
 
     order = []
-    for first in range(0, len(lines), BLOCK):
+    for first in range(0, len(rows), BLOCK):
         block = slice(first, first + BLOCK)
         # Sums of fewer than 2^24 ones: exact in float32, in whatever order they are added.
-        overlaps = lines[block].astype(np.float32) @ goals[block].astype(np.float32).T
+        overlaps = rows[block].astype(np.float32) @ goals[block].astype(np.float32).T
         chosen, where = linear_sum_assignment(overlaps, maximize=True)
         order.append(first + chosen[np.argsort(where)])
     return np.concatenate(order)

@@ -35,7 +35,8 @@ def taps(
     Without a stride a tap belongs to an input channel: of the first side, where the convolution is transposed.
 
     Args:
-        goal: the mask, shaped as kernels are, whose most used taps "mask" takes; of equals the centre, then the first.
+        goal: the mask, in the shape of the kernels, whose most used taps "mask" takes; among equals, the centre if it
+            is one of them, else the first.
 
     Raises:
         ValueError: there is no tap of that name, or "mask" without a mask.
@@ -53,18 +54,18 @@ def taps(
     groups, first, second = shape[:3]
     by_first = transposed and len(phases) == 1
     channels = (groups, first, 1) if by_first else (groups, 1, second)
-    found = []
-    for met, nearest in phases:
-        own = torch.tensor(met, device="cpu")
+    positions = []
+    for candidates, nearest in phases:
+        indices = torch.tensor(candidates, device="cpu")
         if tap == "random":
-            found.append(own[torch.randint(len(own), channels, generator=generator, device="cpu")])
+            positions.append(indices[torch.randint(len(indices), channels, generator=generator, device="cpu")])
         elif goal is None or tap == "center":
-            found.append(torch.full(channels, nearest, device="cpu"))
+            positions.append(torch.full(channels, nearest, device="cpu"))
         else:
-            uses = 2 * goal[..., own].sum(2 if by_first else 1, keepdim=True)
-            uses[..., met.index(nearest)] += 1
-            found.append(own[uses.argmax(-1)])
-    return torch.stack(found, -1)
+            uses = 2 * goal[..., indices].sum(2 if by_first else 1, keepdim=True)
+            uses[..., candidates.index(nearest)] += 1
+            positions.append(indices[uses.argmax(-1)])
+    return torch.stack(positions, -1)
 
 
 def embed(matrices: torch.Tensor, positions: torch.Tensor, sides: Sequence[int]) -> torch.Tensor:

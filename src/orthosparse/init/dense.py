@@ -76,7 +76,7 @@ def conv_orthogonal_(
         >>> orthogonality_score(weight) < 1e-6
         True
     """
-    del transposed  # the adjoint of an orthogonal map is orthogonal: one draw serves both ways to store it
+    del transposed  # the adjoint of an orthogonal map is orthogonal: the same draw is right for both layouts
     scale = check_fillable(weight, KERNEL, gain)
     groups, first, second, *sides = group_views(weight, groups).shape
     generator = derive(draw_seed(generator), "kernel")
@@ -114,6 +114,6 @@ def conv_kernels(batch: int, rows: int, cols: int, sides: Sequence[int], *, gene
 def _followed(kernel: torch.Tensor, block: torch.Tensor, axis: int) -> torch.Tensor:
     """Return the kernel of the convolution by `kernel`, then by (P, I - P) along `axis`, P = `block`."""
     with on_threads(1):
-        here = block @ kernel
+        projected = block @ kernel
     nothing = torch.zeros_like(kernel.narrow(axis, 0, 1))
-    return torch.cat([here, nothing], dim=axis) + torch.cat([nothing, kernel - here], dim=axis)
+    return torch.cat([projected, nothing], dim=axis) + torch.cat([nothing, kernel - projected], dim=axis)

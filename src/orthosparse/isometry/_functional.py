@@ -80,7 +80,7 @@ def evaluated(
     model = unwrapped(model)
     with untraced(model, x.device, seed), substituted(model, frozen_state(model)):
         leaf = x.detach().clone().requires_grad_()
-        entry = leaf.clone()  # not a leaf, so that a change in place is seen and named instead of failing inside torch
+        entry = leaf.clone()  # not a leaf: a change in place is then detected here instead of failing inside torch
         with _captured(model, through) as seen, form, named_on_error("x"):
             result = model(entry)
         if entry._version:

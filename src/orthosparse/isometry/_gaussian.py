@@ -30,7 +30,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
 }
 
 _REACH = 40.0  # beyond it the Gaussian density underflows in float64
-_ORDERS = (80, 121)  # an even and an odd one: no kink can look alike to both
+_ORDERS = (80, 121)  # an even and an odd one: no kink can have the same error with both
 _AGREE = 1e-13
 _NODES = 16  # of Gauss-Lobatto in a panel
 _PANEL_ERROR = 2e-15  # of the integral of the absolute value

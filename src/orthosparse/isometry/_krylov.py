@@ -30,15 +30,15 @@ _TINY = 100  # times machine epsilon: squares below it are rounding
 
 @dataclass(frozen=True, eq=False)
 class Ritz:
-    """What a basis of k vectors tells about each matrix of the batch.
+    """The spectral estimates that a basis of k vectors gives for each matrix of the batch.
 
     Attributes:
-        values: [batch, k], falling.
+        values: [batch, k], in decreasing order.
         residuals: [batch, k]: M has a singular value within this distance of each of `values`.
         upper: [batch, probes]: Gauss's value of u^T (M^T M)^(1/2) u for each probe u.
-        lower: [batch, probes]: Gauss-Radau's.
-        squares: [batch, probes or more]: |M u|^2, of the probes and then of others.
-        side: the smaller side of M: how many singular values there are.
+        lower: [batch, probes]: Gauss-Radau's value.
+        squares: [batch, probes or more]: |M u|^2, for the probes and then for other vectors.
+        side: the smaller side of M: the number of singular values.
     """
 
     values: Tensor
@@ -86,9 +86,9 @@ class Ritz:
         """Return the standard error that the choice of the vectors gives the mean, [batch]."""
         if self.complete:
             return torch.zeros_like(self.upper[:, 0])
-        own = self.squares[:, : self.upper.shape[1]]
-        rest = (self.upper + self.lower) / 2 - self._slope().unsqueeze(1) * own
-        return torch.hypot(self._error_of_mean(rest), self._slope() * self._error_of_mean(self.squares))
+        squares = self.squares[:, : self.upper.shape[1]]
+        residuals = (self.upper + self.lower) / 2 - self._slope().unsqueeze(1) * squares
+        return torch.hypot(self._error_of_mean(residuals), self._slope() * self._error_of_mean(self.squares))
 
     def _error_of_mean(self, samples: Tensor) -> Tensor:
         """Orthogonal vectors are drawn without replacement, from a basis of the side."""
@@ -97,10 +97,10 @@ class Ritz:
         return deviation * math.sqrt((1 - number / self.side) / number)
 
     def _slope(self) -> Tensor:
-        """Of the probes' roots over their squares, by least squares."""
-        roots, own = (self.upper + self.lower) / 2, self.squares[:, : self.upper.shape[1]]
-        roots, own = roots - roots.mean(1, keepdim=True), own - own.mean(1, keepdim=True)
-        return (roots * own).sum(1) / own.square().sum(1).clamp_min(torch.finfo(own.dtype).tiny)
+        """Return the slope of the regression of the probes' roots on their squares."""
+        roots, squares = (self.upper + self.lower) / 2, self.squares[:, : self.upper.shape[1]]
+        roots, squares = roots - roots.mean(1, keepdim=True), squares - squares.mean(1, keepdim=True)
+        return (roots * squares).sum(1) / squares.square().sum(1).clamp_min(torch.finfo(squares.dtype).tiny)
 
 
 def ritz(
@@ -134,27 +134,27 @@ def ritz(
     for step in range(1, steps + 1):
         image = backward(forward(block.permute(2, 0, 1))).permute(1, 2, 0)
         inner, basis, images = basis.shape[2], torch.cat([basis, block], 2), torch.cat([images, image], 2)
-        found = _rayleigh_ritz(basis, images, probes=probes, inner=inner)
-        if found.complete or _is_enough(found, count, tolerance):
+        result = _rayleigh_ritz(basis, images, probes=probes, inner=inner)
+        if result.complete or _is_enough(result, count, tolerance):
             break
         report("singular_values", step, steps + 1)
         block = _orthonormal(image[:, :, : side - basis.shape[2]], basis)
-    if found.complete:
-        return found
+    if result.complete:
+        return result
     others = _orthonormal(draw(min(_OTHERS * probes, side - probes)), first)
     more = forward(others.permute(2, 0, 1)).square().sum(2).mT
-    return replace(found, squares=torch.cat([found.squares, more], 1))
+    return replace(result, squares=torch.cat([result.squares, more], 1))
 
 
-def _is_enough(found: Ritz, count: int, tolerance: float) -> bool:
-    known = found.errors(count) <= tolerance * found.values[:, :1]
-    settled = found.enclosure() <= torch.maximum(found.sampling_error() / 2, _SETTLED * found.mean())
-    possible = found.side > _SMALL and found.values.shape[1] > count
+def _is_enough(result: Ritz, count: int, tolerance: float) -> bool:
+    known = result.errors(count) <= tolerance * result.values[:, :1]
+    settled = result.enclosure() <= torch.maximum(result.sampling_error() / 2, _SETTLED * result.mean())
+    possible = result.side > _SMALL and result.values.shape[1] > count
     return possible and bool(known.all()) and bool(settled.all())
 
 
 def _rayleigh_ritz(basis: Tensor, images: Tensor, *, probes: int, inner: int) -> Ritz:
-    """M^T M projected on the basis, of which the first `inner` vectors stood before the last block.
+    """Return the estimates from M^T M projected on the basis, whose first `inner` vectors precede the last block.
 
     With u = U q and p = M u / s, the residual of a triple (s, u, p) is |M^T p - s u|; |M u - s p| is 0.
     """

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class LinearLayers(TorchFunctionMode):
-    """While it is on, convolutions and batch normalization in eval mode run in that form, if their weights are fixed.
+    """Runs convolutions, and batch normalization in eval mode, as linear maps, if their weights are fixed.
 
     Transposed, unbatched and "same"-padded convolutions keep torch's own form.
     """
@@ -69,14 +69,14 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (weight,), (stride, padding, dilation) = ctx.saved_tensors, ctx.geometry
-        # What the stride left over at the far edge: the adjoint puts zeros there.
-        rest = [
+        # Positions at the far edge that the stride left over: the adjoint puts zeros there.
+        output_padding = [
             size - ((out - 1) * step - 2 * pad + gap * (side - 1) + 1)
             for size, out, side, step, pad, gap in zip(
                 ctx.sizes, gradient.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True
             )
         ]
-        adjoint = torch.convolution(gradient, weight, None, stride, padding, dilation, True, rest, ctx.groups)
+        adjoint = torch.convolution(gradient, weight, None, stride, padding, dilation, True, output_padding, ctx.groups)
         return adjoint, *[None] * 6
 
 
@@ -96,7 +96,7 @@ def _normalized(
     constants = [each for each in (running_mean, running_var, weight, bias) if each is not None]
     precise = torch.promote_types(input.dtype, torch.float32)
     if {each.dtype for each in constants} not in ({input.dtype}, {precise}):
-        return None  # torch says what it does not mix
+        return None  # torch raises its own error for dtypes that it does not mix
     scale = (running_var.to(precise) + eps).rsqrt()
     scale = scale if weight is None else scale * weight
     shift = -running_mean * scale

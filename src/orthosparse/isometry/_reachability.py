@@ -65,8 +65,8 @@ class _Surrogate(TorchFunctionMode):
     """Runs a model with the surrogate rules.
 
     Attributes:
-        tokens: the input is made of integers, so that what embeddings return stands for it.
-        sources: the tensors that stand for the input.
+        tokens: whether the input is made of integers, so that the outputs of embeddings represent it.
+        sources: the tensors that represent the input.
         second: set while the backward pass is differentiated.
     """
 
@@ -95,7 +95,7 @@ class _Surrogate(TorchFunctionMode):
         return args[0].copy_(result) if in_place and result is not args[0] else result
 
     def source(self, like: Tensor) -> Tensor:
-        """Return ones in the shape of `like` that stand for the input; a copy, so that they may be changed in place."""
+        """Return ones in the shape of `like` that represent the input; a copy, because they may be changed in place."""
         leaf = torch.ones(like.shape, dtype=torch.float32, device=like.device, requires_grad=True)
         self.sources.append(leaf)
         return leaf.clone()

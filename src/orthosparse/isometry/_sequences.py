@@ -102,8 +102,8 @@ def _plain_step(flag: Flag, x: Tensor, state: State, weights: Weights) -> State:
 
 def _cell(step: Step) -> Callable[..., Any]:
     def rule(flag: Flag, x: Tensor, state: Any, *weights: Tensor) -> Any:
-        given = [weight for weight in weights if weight is not None]
-        new = step(flag, x, tuple(state) if isinstance(state, list | tuple) else (state,), given)
+        present = [weight for weight in weights if weight is not None]
+        new = step(flag, x, tuple(state) if isinstance(state, list | tuple) else (state,), present)
         return new if len(new) > 1 else new[0]
 
     return rule
@@ -111,11 +111,11 @@ def _cell(step: Step) -> Callable[..., Any]:
 
 def _layers(step: Step) -> Callable[..., Any]:
     def rule(
-        flag: Flag, x: Tensor, state: Any, weights: Any, has_biases: bool, num_layers: int, dropout: float, *rest: Any
+        flag: Flag, x: Tensor, state: Any, weights: Any, has_biases: bool, num_layers: int, dropout: float, *args: Any
     ) -> tuple[Tensor, ...]:
-        if len(rest) != 3:
+        if len(args) != 3:
             raise ValueError("model: packed sequences are not supported by effective_density; pass padded ones")
-        _, bidirectional, batch_first = rest
+        _, bidirectional, batch_first = args
         del has_biases, dropout
         starts = tuple(state) if isinstance(state, list | tuple) else (state,)
         runs = num_layers * (2 if bidirectional else 1)
@@ -126,8 +126,9 @@ def _layers(step: Step) -> Callable[..., Any]:
             outputs = []
             for direction in range(runs // num_layers):
                 run = layer * (runs // num_layers) + direction
-                own = weights[run * each : (run + 1) * each]
-                output, end = _run(step, flag, x, tuple(part[run] for part in starts), own, backwards=direction == 1)
+                part = weights[run * each : (run + 1) * each]
+                start = tuple(initial[run] for initial in starts)
+                output, end = _run(step, flag, x, start, part, backwards=direction == 1)
                 outputs.append(output)
                 ends.append(end)
             x = torch.cat(outputs, -1)

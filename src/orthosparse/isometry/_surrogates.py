@@ -4,7 +4,7 @@ In the surrogate network a signal is 0 where nothing arrives and positive elsewh
 exactly where a change passes on. So subtraction adds, an activation or a normalization hands every unit on to itself
 (plus a constant where its value at zero is not zero: the gate of a sigmoid is open even if nothing reaches it), maxima
 are sums, and attention mixes what its mask allows. A rule is ``(flag, *args, **kwargs) -> result`` with the arguments
-of the function it stands for; ``flag`` brings a signal back to 0 and 1, so that neither depth nor width can overflow.
+of the function it replaces; ``flag`` brings a signal back to 0 and 1, so that neither depth nor width can overflow.
 """
 
 from collections.abc import Callable

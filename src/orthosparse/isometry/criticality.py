@@ -159,10 +159,12 @@ def _sigmas(function: Activation, q: float) -> tuple[float, float]:
     square, mu_1, _, _ = moments(function, q).tolist()
     if mu_1 == 0:
         raise ValueError("activation: expected a derivative that is not zero everywhere; chi cannot be 1")
-    rest = q - square / mu_1
-    if rest < -_ROUNDING * q:
-        raise ValueError(f"q: no critical point at {q:g}, where sigma_b^2 would be {rest:.3g}; try another variance")
-    return mu_1**-0.5, math.sqrt(rest) if rest > _EPSILON * q else 0.0
+    bias_variance = q - square / mu_1
+    if bias_variance < -_ROUNDING * q:
+        raise ValueError(
+            f"q: no critical point at {q:g}, where sigma_b^2 would be {bias_variance:.3g}; try another variance"
+        )
+    return mu_1**-0.5, math.sqrt(bias_variance) if bias_variance > _EPSILON * q else 0.0
 
 
 def _critical_line(function: Activation) -> dict[float, float]:

@@ -1,4 +1,4 @@
-"""How large the gradients of a model are, layer by layer, and what one step of gradient descent makes of them."""
+"""Norms of the gradients of a model, layer by layer, before and after one step of gradient descent."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,12 +83,12 @@ def gradient_flow(
     model = unwrapped(check_model(model))
     found = layers_of(model, layers)
     objective = _Objective(model, functional.cross_entropy if loss is None else loss, batch, draw_seed(generator))
-    here = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    if not here:
+    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if not parameters:
         raise ValueError("model: expected at least one parameter that requires a gradient; all are frozen")
-    value, before, curvature = objective(here)
-    _, after, _ = objective({name: parameter - step_size * before[name] for name, parameter in here.items()})
-    names = {id(parameter): name for name, parameter in here.items()}
+    value, before, curvature = objective(parameters)
+    _, after, _ = objective({name: parameter - step_size * before[name] for name, parameter in parameters.items()})
+    names = {id(parameter): name for name, parameter in parameters.items()}
     keys = {name: names[id(layer.parameter())] for name, layer in found.items() if id(layer.parameter()) in names}
     return GradientFlow(
         norms={name: _norm([before[key]]) for name, key in keys.items()},
@@ -120,12 +120,12 @@ class _Objective:
             leaves = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
             # Substituted until all is differentiated, for layers that are computed again in the backward pass.
             with substituted(self.model, frozen_state(self.model) | leaves):
-                value, fixed, bent = self._differentiated(list(leaves.values()))
-        curvature = sum(float((a.double() * b.double()).sum()) for a, b in zip(bent, fixed, strict=True))
-        return float(value.detach()), dict(zip(leaves, fixed, strict=True)), curvature
+                value, gradients, products = self._differentiated(list(leaves.values()))
+        curvature = sum(float((a.double() * b.double()).sum()) for a, b in zip(products, gradients, strict=True))
+        return float(value.detach()), dict(zip(leaves, gradients, strict=True)), curvature
 
     def _differentiated(self, leaves: list[Tensor]) -> tuple[Tensor, list[Tensor], Sequence[Tensor]]:
-        """The loss, g and H g of the model as it stands."""
+        """Return the loss, g and H g."""
         with named_on_error("batch"):
             value = self.loss(self.model(**self.x) if isinstance(self.x, Mapping) else self.model(self.x), self.y)
         if not isinstance(value, Tensor) or value.numel() != 1:

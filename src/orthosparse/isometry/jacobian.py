@@ -162,7 +162,7 @@ def _matrix_free(
         max=float(found.values.max()),
         min=float(found.values.min()),
         error=float((found.errors(k) / scale).max()) + rounding(found.side, jacobian.y.dtype),
-        # Probes err independently from sample to sample, the quadrature alike.
+        # The errors of probes are independent from sample to sample; those of the quadrature need not be.
         mean_error=float(torch.linalg.vector_norm(found.sampling_error()) / len(like) + found.enclosure().mean()),
         products=jacobian.products,
         exact=False,

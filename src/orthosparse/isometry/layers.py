@@ -45,11 +45,11 @@ class LayerScore:
 
 
 class _ByLayer(dict[str, Any]):
-    """What was measured of every layer, by name; a notebook shows it as a table."""
+    """The measurements of every layer, by name; a notebook shows them as a table."""
 
     def _repr_html_(self) -> str:
-        lines = [{"layer": name, **entry.cells()} for name, entry in self.items()]
-        return html_table(list(lines[0]) if lines else ["layer"], [list(line.values()) for line in lines])
+        rows = [{"layer": name, **entry.cells()} for name, entry in self.items()]
+        return html_table(list(rows[0]) if rows else ["layer"], [list(row.values()) for row in rows])
 
 
 @overload
@@ -161,8 +161,8 @@ def _enough(layer: Layer, spatial: tuple[int, ...] | None) -> tuple[int, ...] | 
     """Return None for a signal so large that its size does not matter: that many frequencies are the fewest."""
     if spatial is None or not _divides(layer, spatial):
         return None
-    lines = zip(spatial, _reach(layer), layer.geometry["stride"], strict=True)
-    return None if all(n // step >= 2 * math.ceil(k / step) - 1 for n, k, step in lines) else spatial
+    sides = zip(spatial, _reach(layer), layer.geometry["stride"], strict=True)
+    return None if all(n // step >= 2 * math.ceil(k / step) - 1 for n, k, step in sides) else spatial
 
 
 def _divides(layer: Layer, spatial: tuple[int, ...] | None) -> bool:
@@ -203,8 +203,8 @@ def _keeps_size(layer: Layer) -> bool:
         sides = zip(_reach(layer), stride, padding, cast(_ConvNd, layer.module).output_padding, strict=True)
         return all(k - step - 2 * pad + more == 0 for k, step, pad, more in sides)
     # floor((n + 2 p - k) / s) + 1 outputs: n / s of them for -s <= 2 p - k < 0
-    lines = zip(_reach(layer), stride, padding, strict=True)
-    return all(k - step <= 2 * pad < k for k, step, pad in lines)
+    triples = zip(_reach(layer), stride, padding, strict=True)
+    return all(k - step <= 2 * pad < k for k, step, pad in triples)
 
 
 def _in_window(layer: Layer) -> bool:

@@ -101,14 +101,14 @@ def check_maskable(model: nn.Module, layers: Mapping[str, Layer]) -> None:
 
 
 def _check_owners(owners: Mapping[str, list[Owner]], argument: str) -> None:
-    for name, places in owners.items():
-        for owner in places:
+    for name, tied in owners.items():
+        for owner in tied:
             if reason := why_unmaskable(*owner):
                 raise ValueError(f"{argument}: {name!r} {reason}")
 
 
 def _laid_out(mask: Tensor, parameter: Tensor, *, copy: bool) -> Tensor:
-    """A copy of `mask` where and how (channels last) the parameter is used; itself if it need not be one."""
+    """Return `mask` on the device and in the memory format of the parameter; a copy only if needed or asked for."""
     if is_sharded(parameter):
         return mask.to(compute_device(parameter), copy=copy)
     if not copy and mask.device == parameter.device and mask.stride() == parameter.stride():
@@ -117,9 +117,9 @@ def _laid_out(mask: Tensor, parameter: Tensor, *, copy: bool) -> Tensor:
 
 
 def synchronize(model: nn.Module, group: Group = None) -> None:
-    """Give every process the masks and parameters of the group's first one; all of them must call.
+    """Broadcast the masks and parameters of the group's first process to all others; all of them must call.
 
-    Does nothing without an initialised process group. A sharded parameter exists once: its parts stay, and become
+    Does nothing without an initialized process group. Sharded parameters are not sent: each shard stays, and becomes
     zero off the mask.
     """
     if not (dist.is_available() and dist.is_initialized()):
@@ -149,7 +149,7 @@ def masks_of(model: nn.Module) -> Masks:
 
     For modules that hold only active weights, the mask says which weights these are.
     """
-    masks: dict[int, tuple[str, Tensor]] = {}  # by what holds one
+    masks: dict[int, tuple[str, Tensor]] = {}  # by the id of the module that holds one
     for name, module in unwrapped(check_model(model)).named_modules():
         if isinstance(module, Compact):
             masks[id(module)] = layer_name(name, "weight"), module.weight_mask
@@ -164,7 +164,7 @@ def is_sparsified(model: nn.Module) -> bool:
 
 
 def parameters_of(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
-    """(name of the module, module, tensor) of every parameter under each of its names; a masked one as before."""
+    """Yield (name of the module, module, tensor) for each name of each parameter, masked ones under their own names."""
     for module_name, module in plain_modules(model, remove_duplicate=False):
         plain = [name for name, value in module._parameters.items() if value is not None]
         yield from ((module_name, module, tensor) for tensor in (*plain, *dict(masked_tensors(module))))

@@ -17,11 +17,11 @@ _BOOL, _INTEGER = torch.empty(0, dtype=torch.bool), torch.empty(0, dtype=torch.i
 def translate(model: nn.Module, state: dict[str, Any]) -> None:
     """Change `state`, in place, where it holds a layer in another form than `model` does.
 
-    A dense weight goes to the places that a module of active weights has.
+    A dense weight without a mask is read at the indices that a module of active weights has.
 
     Raises:
-        TypeError: values that are no dense tensors, or of another kind of numbers.
-        ValueError: places that are impossible, or as many units as the module does not have.
+        TypeError: a value is not a dense tensor, or is of another kind of numbers.
+        ValueError: the indices of the units are impossible, or their number is not that of the module.
     """
     for name, module in model.named_modules(remove_duplicate=False):
         prefix = f"{name}." if name else ""
@@ -46,7 +46,7 @@ def _to_compact(module: Compact, state: dict[str, Any], prefix: str) -> None:
         raise ValueError(f"state: expected shape {module.weight_shape} for {prefix}weight; got {tuple(weight.shape)}")
     twin = _layer(module.in_features, module.out_features, module.units, module.unit, like=weight)
     try:
-        twin.move(module.places().to(weight.device) if mask is None else twin.places_in(mask.to(weight.device)))
+        twin.move(module.indices().to(weight.device) if mask is None else twin.indices_of(mask.to(weight.device)))
     except ValueError as error:
         raise ValueError(f"state: {prefix}weight_mask: {error}") from None
     state.update({f"{prefix}values": twin.gather(weight)})

@@ -13,16 +13,16 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # of as many bytes as 
 class DeferredMasks:
     """Sets the masks of a network aside inside a ``with`` block, and masks the gradients at its end.
 
-    The network computes the same numbers, to the last bit, without a pass forward and one back over every weight. That
-    holds as long as parameters are zero off their masks, and an update by masked gradients leaves them so: `trust` is
-    called after it. Where anybody else has written to a parameter or a mask since, or the optimizer remembers gradients
-    from off the mask, entering the block makes the parameter zero again.
+    The network computes the same numbers, to the last bit, without a forward and a backward pass over every weight.
+    That holds as long as parameters are zero off their masks, and an update by masked gradients leaves them so: `trust`
+    is called after it. If anything else has written to a parameter or a mask since, or the optimizer holds gradients
+    from off the mask, entering the block makes the parameter zero off its mask again.
 
-    A captured graph cannot look who has written: `prepare` does so before each replay, and nothing that the graph reads
-    moves to another address.
+    A captured graph cannot check for such writes: `prepare` does so before each replay, and nothing that the graph
+    reads moves to another address.
 
     Args:
-        optimizer: of the network; a zero gradient, with only zeros remembered, must not move a weight that is zero.
+        optimizer: the optimizer of the network; a zero gradient, with a state of zeros, must not move a zero weight.
     """
 
     def __init__(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -39,7 +39,7 @@ class DeferredMasks:
         for layer in self._layers:
             layer.bypass(True)
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *args: object) -> None:
         for layer in self._layers:
             layer.bypass(False)
         if kind is None:

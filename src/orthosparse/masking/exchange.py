@@ -1,4 +1,4 @@
-"""Modules exchanged for others that compute the same, wherever a model has them, and for its optimizer."""
+"""Replace modules of a model, and their parameters in its optimizer, by others that compute the same."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ _HOOKS = (
 
 
 def exchange(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Let `new` be wherever `model` has `old`, in the same mode and with the same hooks."""
+    """Replace `old` by `new` everywhere in `model`, in the same mode and with the same hooks."""
     new.train(old.training)
     vars(new).update({name: vars(old)[name] for name in _HOOKS})
     for parent in model.modules():
@@ -41,12 +41,12 @@ def exchange(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
 def exchange_all(
     model: nn.Module, pairs: Iterable[tuple[nn.Module, nn.Module]], optimizer: torch.optim.Optimizer | None
 ) -> None:
-    """Let the second module of each pair be wherever `model` has the first, and the optimizer train its weight.
+    """Replace the first module of each pair by the second everywhere in `model`, and its weight in the optimizer.
 
-    One of the two holds only active weights. What takes memory comes first: if there is not enough, nothing is changed.
+    One of the two holds only active weights. Memory is allocated first: if there is not enough, nothing is changed.
 
     Raises:
-        ValueError: a weight that has hooks; nothing is changed.
+        ValueError: a weight has hooks; nothing is changed.
     """
     pairs = list(pairs)
     for old, _ in pairs:
@@ -54,7 +54,7 @@ def exchange_all(
     moves = [(old, new, reshaped_state(optimizer, _weight(old), _reshape(old, new))) for old, new in pairs]
     for old, new, state in moves:
         exchange(model, old, new)
-        vars(_weight(new)).update(vars(_weight(old)))  # what others have noted of it
+        vars(_weight(new)).update(vars(_weight(old)))  # attributes that others have set on it
         hand_over(optimizer, _weight(old), _weight(new), state)
 
 
@@ -73,11 +73,11 @@ def _weight(module: nn.Module) -> nn.Parameter:
 
 
 def _reshape(old: nn.Module, new: nn.Module) -> Callable[..., torch.Tensor]:
-    """Return what takes a tensor of the shape of one module's weight to that of the other's."""
+    """Return a function from tensors of the shape of the old module's weight to those of the new one's."""
     if isinstance(old, Compact):
         return old.scatter
     assert isinstance(new, Compact)
-    return lambda whole, **_: new.gather(whole)  # without a start: nothing that is held is new
+    return lambda whole, **_: new.gather(whole)  # without a start: no unit is new
 
 
 def compact_modules(model: nn.Module) -> dict[str, Compact]:
@@ -105,11 +105,11 @@ def masked_form(module: Compact) -> nn.Module:
 def uncompact(
     model: nn.Module, form: Callable[[Compact], nn.Module], optimizer: torch.optim.Optimizer | None = None
 ) -> None:
-    """Exchange every module of active weights for another form of it; the optimizer goes on with the new parameters.
+    """Replace every module of active weights by another form of it; the optimizer continues with the new parameters.
 
     Raises:
-        ValueError: an optimizer whose state does not belong to single weights, or that does not hold all values, values
-            that are sharded, or a model that is itself such a module; nothing is changed.
+        ValueError: the state of the optimizer does not belong to single weights, or it does not hold all values, the
+            values are sharded, or the model is itself such a module; nothing is changed.
     """
     compact = compact_modules(model)
     check_hand_over(optimizer, {name: module.values for name, module in compact.items()})
@@ -123,7 +123,7 @@ def uncompact(
 
 @contextmanager
 def masked_forms(model: nn.Module) -> Iterator[None]:
-    """Let `model` have masked layers for its modules of active weights while the block runs."""
+    """Replace the modules of active weights of `model` by masked layers while the block runs."""
     model = unwrapped(model)
     pairs = [(module, masked_form(module)) for module in compact_modules(model).values()]
     for compact, masked in pairs:
@@ -136,10 +136,10 @@ def masked_forms(model: nn.Module) -> Iterator[None]:
 
 
 def on_masked_forms(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function, whose first argument is a model, see masked layers for modules of active weights."""
+    """Give a function, whose first argument is a model, masked layers in place of modules of active weights."""
 
     @wraps(function)
-    def seen(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         model: Any = args[0] if args else None
         if isinstance(model, Compact):
             return function(masked_form(model), *args[1:], **kwargs)  # type: ignore[arg-type]
@@ -148,4 +148,4 @@ def on_masked_forms(function: Callable[P, R]) -> Callable[P, R]:
         with masked_forms(model):
             return function(*args, **kwargs)
 
-    return seen
+    return wrapper

@@ -1,4 +1,4 @@
-"""Masks in formats of torch's own: those of torch.nn.utils.prune, and semi-structured tensors for a GPU."""
+"""Masks in torch's formats: those of torch.nn.utils.prune, and semi-structured tensors for a GPU."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""State dicts with masks, loaded into a model that has none or others: all of it or nothing, in linear time."""
+"""Load state dicts with masks into a model that has none, or other ones: all or nothing, in linear time."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
@@ -52,25 +52,25 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
     model = unwrapped(check_model(model))
     for name, flag in (("strict", strict), ("assign", assign)):
         check_flag(flag, name)
-    rest, owners = _without_wrappers(check_weights(state), model), owners_of(model)
+    values, owners = _without_wrappers(check_weights(state), model), owners_of(model)
     reshard(model)
-    translate(model, rest)
-    lacking = _take_masks(model, rest, owners)
-    check_attachable(model, lacking, owners)
-    _lay_out(model, rest, assign=assign)
-    rehearse(model, rest, strict=strict)
-    before = {id(leaf(*places[0])): places for places in owners.values()}
-    result = load(model, rest, strict=strict, assign=assign)
-    for parameter, places in before.items():
-        _tie_again(parameter, places)
-    attach(model, lacking)
+    translate(model, values)
+    missing = _take_missing_masks(model, values, owners)
+    check_attachable(model, missing, owners)
+    _lay_out(model, values, assign=assign)
+    rehearse(model, values, strict=strict)
+    before = {id(leaf(*tied[0])): tied for tied in owners.values()}
+    result = load(model, values, strict=strict, assign=assign)
+    for parameter, tied in before.items():
+        _tie_again(parameter, tied)
+    attach(model, missing)
     return result
 
 
-def _take_masks(model: nn.Module, state: dict[str, Any], owners: Mapping[str, list[Owner]]) -> Masks:
-    """Check the masks in `state`, and return those that the model lacks, which are taken out of it."""
-    found: dict[int, tuple[str, Tensor]] = {}  # by parameter: tied tensors bring their one mask several times
-    lacking: set[str] = set()
+def _take_missing_masks(model: nn.Module, state: dict[str, Any], owners: Mapping[str, list[Owner]]) -> Masks:
+    """Check the masks in `state`, and return those that the model lacks, removed from `state`."""
+    found: dict[int, tuple[str, Tensor]] = {}  # by parameter: tied tensors have one mask under several keys
+    missing: set[str] = set()
     for module_name, module, tensor in parameters_of(model):
         key, masked = f"{module_name}.{tensor}_mask".lstrip("."), tensor in dict(masked_tensors(module))
         if key in state and (masked or not hasattr(module, f"{tensor}_mask")):
@@ -80,12 +80,12 @@ def _take_masks(model: nn.Module, state: dict[str, Any], owners: Mapping[str, li
             first, known = found.setdefault(id(leaf(module, tensor)), (name, mask))
             if mask is not known and not torch.equal(mask, known):
                 raise ValueError(f"masks: expected one mask for the tied {first!r} and {name!r}; got two")
-            lacking |= set() if masked else {first}
-    return {name: mask for name, mask in found.values() if name in lacking}
+            missing |= set() if masked else {first}
+    return {name: mask for name, mask in found.values() if name in missing}
 
 
 def _lay_out(model: nn.Module, state: dict[str, Any], *, assign: bool) -> None:
-    """Check the values for the tensors of `model`, and divide whole ones as sharded parameters are."""
+    """Check the values for the tensors of `model`, and shard whole ones like the parameters that they are for."""
     parameters = {f"{name}.{tensor}".lstrip("."): leaf(module, tensor) for name, module, tensor in parameters_of(model)}
     for key, tensor in (*parameters.items(), *model.named_buffers(remove_duplicate=False)):
         if key in state:
@@ -94,10 +94,10 @@ def _lay_out(model: nn.Module, state: dict[str, Any], *, assign: bool) -> None:
                 state[key] = shard_like(state[key], tensor)
 
 
-def _tie_again(parameter: int, places: list[Owner]) -> None:
-    """Let all that held one parameter hold the last of those that were assigned."""
-    assigned = [leaf(*place) for place in places if id(leaf(*place)) != parameter]
-    for module, tensor in places if len(places) > 1 and assigned else ():
+def _tie_again(parameter: int, owners: list[Owner]) -> None:
+    """Let all owners of a tied parameter hold the last one that was assigned to any of them."""
+    assigned = [leaf(*owner) for owner in owners if id(leaf(*owner)) != parameter]
+    for module, tensor in owners if len(owners) > 1 and assigned else ():
         masked = dict(masked_tensors(module)).get(tensor)
         setattr(masked.home if masked else module, tensor, assigned[-1])
 
@@ -105,12 +105,12 @@ def _tie_again(parameter: int, places: list[Owner]) -> None:
 def _without_wrappers(state: Mapping[str, Any], model: nn.Module) -> OrderedDict[str, Any]:
     """A copy of the state dict without the prefixes that wrappers put before every key of the model."""
     plain: OrderedDict[str, Any] = OrderedDict(state)
-    own = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
-    averaged = "n_averaged" in plain and "n_averaged" not in own
+    names = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
+    averaged = "n_averaged" in plain and "n_averaged" not in names
     if averaged and all(key.startswith("module.") for key in plain if key != "n_averaged"):
-        del plain["n_averaged"]  # what AveragedModel, a moving average of the weights, adds to them
+        del plain["n_averaged"]  # added by AveragedModel, a moving average of the weights
     for prefix in ("module.", "_orig_mod.", "module."):
-        if _depth(plain, prefix) > _depth(own, prefix):
+        if _depth(plain, prefix) > _depth(names, prefix):
             plain = OrderedDict((key.removeprefix(prefix), value) for key, value in plain.items())
     if len(plain) and next(iter(plain)) in state and hasattr(state, "_metadata"):
         plain._metadata = state._metadata  # type: ignore[attr-defined]
@@ -118,7 +118,7 @@ def _without_wrappers(state: Mapping[str, Any], model: nn.Module) -> OrderedDict
 
 
 def _depth(keys: Collection[str], prefix: str) -> int:
-    """How many times all keys begin with a prefix; a model may have a part of that name itself."""
+    """How many times all keys begin with a prefix; a model may itself have a module of that name."""
     depth = 0
     while keys and all(key.startswith(prefix * (depth + 1)) for key in keys):
         depth += 1
@@ -126,10 +126,10 @@ def _depth(keys: Collection[str], prefix: str) -> int:
 
 
 def rehearse(model: nn.Module, state: Mapping[str, Any], *, strict: bool) -> None:
-    """Raise what `load` would raise, and leave the model as it is.
+    """Raise what `load` would raise, without changing the model.
 
     Raises:
-        RuntimeError: keys that are missing, unexpected or misfit.
+        RuntimeError: keys are missing or unexpected, or values do not fit.
     """
     blank = {key: _blank(value) if isinstance(value, Tensor) else value for key, value in state.items()}
     with _without_memory(model):
@@ -137,7 +137,7 @@ def rehearse(model: nn.Module, state: Mapping[str, Any], *, strict: bool) -> Non
 
 
 def load(model: nn.Module, state: Mapping[str, Any], *, strict: bool, assign: bool = False) -> Any:
-    """Load a state dict as ``load_state_dict`` does, which looks at every key once for every module."""
+    """Load a state dict as ``load_state_dict`` does, which would check every key once for every module."""
     if type(model).load_state_dict is not nn.Module.load_state_dict:
         return model.load_state_dict(state, strict=strict, assign=assign)
     keys, errors = _IncompatibleKeys([], []), list[str]()
@@ -161,8 +161,8 @@ def _load(
     keys: _IncompatibleKeys,
     errors: list[str],
 ) -> None:
-    own = {**metadata.get(prefix[:-1], {}), **({"assign_to_params_buffers": True} if assign else {})}
-    module._load_from_state_dict(state, prefix, own, True, keys.missing_keys, keys.unexpected_keys, errors)
+    local = {**metadata.get(prefix[:-1], {}), **({"assign_to_params_buffers": True} if assign else {})}
+    module._load_from_state_dict(state, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
     parts: dict[str, dict[str, Any]] = {}
     for key, value in state.items():
         name, dot, _ = key.removeprefix(prefix).partition(".")
@@ -180,7 +180,7 @@ def _quoted(keys: list[str]) -> str:
 
 
 def _like(state: Mapping[str, Any], values: dict[str, Any]) -> Any:
-    """Other values with the metadata (versions of modules) that a state dict carries."""
+    """Return other values with the metadata (versions of modules) of a state dict."""
     copied = type("StateDict", (dict,), {})(values)
     copied._metadata = getattr(state, "_metadata", None)
     return copied
@@ -188,7 +188,7 @@ def _like(state: Mapping[str, Any], values: dict[str, Any]) -> Any:
 
 @contextmanager
 def _without_memory(model: nn.Module) -> Iterator[None]:
-    """Stand-ins without memory for all tensors, and afterwards everything that a state dict can change as it was."""
+    """Put meta tensors in place of all tensors; at the end, restore everything that a state dict can change."""
     tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     lost = {module: module.lost for module in model.modules() if isinstance(module, Mask)}
     extra = {module: module.get_extra_state() for module in model.modules() if _has_extra_state(module)}

@@ -18,8 +18,8 @@ class MaskedParameters(LeafParameters):
 
     Attributes:
         holders: the mask of each parameter (a ``Mask``), by the name of the tensor.
-        copied: tensors whose mask another one has as well.
-        handles: of the hooks on the module around it.
+        copied: tensors that share their mask with an earlier one.
+        handles: the handles of the hooks on the module that has the parameters.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -63,7 +63,7 @@ class MaskedParameters(LeafParameters):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         for tensor, holder in self.holders.items():
             mask = holder.mask.detach()
-            # safetensors takes a second key of one memory for one that need not be there.
+            # safetensors drops a second key that shares its memory with the first.
             destination[f"{prefix}{tensor}_mask"] = mask.clone() if tensor in self.copied else mask
 
     def _load_from_state_dict(
@@ -94,7 +94,7 @@ class MaskedParameters(LeafParameters):
             self._buffers[f"{tensor}_mask"] = holder.mask
         if mask is not None:
             state[key] = mask.detach().clone()
-        # A dense checkpoint has no mask: the one that is there stays.
+        # A dense checkpoint has no mask: the present one stays.
         applied = mask if mask is not None else None if holder.lost else holder.mask
         if isinstance(value, Tensor) and value.shape == parameter.shape:
             if applied is not None and applied.shape == value.shape:
@@ -115,14 +115,14 @@ def _add_inner_name(module: nn.Module, state: dict[str, Any], prefix: str, *_: A
 
 
 def _names(module: nn.Module, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the two keys of each masked tensor of `module`, as torch would have them and as they are."""
+    """Yield the keys of each masked tensor of `module` and of its mask: as torch would have them, and as saved."""
     for tensor in _holders(module):
         for name in (tensor, f"{tensor}_mask"):
             yield f"{prefix}{TRANSPARENT}.{name}", prefix + name
 
 
 def adapt(cls: Any, tensor: str) -> None:
-    """Let a class that torch made for one module know of the mask of `tensor`."""
+    """Add what the mask of `tensor` needs to the class that torch made for one module."""
     setattr(cls, f"{tensor}_mask", property(lambda self: self.parametrizations[tensor].holder.mask))
     if cls.register_parameter is _register_parameter:
         return
@@ -138,8 +138,8 @@ def renewed(cls: type, *, without: tuple[str, ...] = (), bare: bool = False) -> 
     """The class that parametrize gave to a module, as a new one: copies of the module share the old one.
 
     Args:
-        without: attributes it shall not have.
-        bare: the class as it was before, for a module that has no parametrization left.
+        without: names of attributes to leave out.
+        bare: whether to return the class from before, for a module that has no parametrization left.
     """
     injected = cls.__name__.startswith("Parametrized") and "__getstate__" in vars(cls)
     if injected and bare:
@@ -149,12 +149,12 @@ def renewed(cls: type, *, without: tuple[str, ...] = (), bare: bool = False) -> 
         bases = tuple(renewed(base, without=without, bare=bare) for base in bases)
         if bases == cls.__bases__:
             return cls
-    own = {k: v for k, v in vars(cls).items() if k not in {*without, "__dict__", "__weakref__"}}
-    return type(cls.__name__.replace("Parametrized", "") if bare else cls.__name__, bases, own)
+    attributes = {k: v for k, v in vars(cls).items() if k not in {*without, "__dict__", "__weakref__"}}
+    return type(cls.__name__.replace("Parametrized", "") if bare else cls.__name__, bases, attributes)
 
 
 def _register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-    """Register a parameter beside the masked ones of a module; what takes the place of one of those is refused."""
+    """Register a parameter beside the masked ones of a module; raise if it would replace one of those."""
     holder = _holders(self).get(name.removeprefix(f"{TRANSPARENT}."))
     if holder is not None and getattr(param, "_is_param", None) is holder:
         return  # tied to it already

@@ -1,4 +1,4 @@
-"""One masked tensor of one module: the parametrization, and how a parameter becomes one and is itself again.
+"""One masked tensor of one module: the parametrization, how it is registered on a parameter, and how it is removed.
 
 ``module.weight`` is computed from the parameter that was there before, with exact zeros, in value and in gradient,
 where the mask is false. The state dict holds ``weight`` and ``weight_mask``; this is the only user of
@@ -22,9 +22,10 @@ class Mask(nn.Module):
     """Passes the weights where the bool buffer `mask` is true; the others, and their gradients, are exactly zero.
 
     Attributes:
-        bypassed: set aside for the time of a step, by one who keeps weights and gradients off the mask zero.
-        listener: is handed the masked weights, whose gradient is dense, and returns what the module uses instead; torch
-            compiles one graph with it and one without. Copies have none.
+        bypassed: whether the mask is skipped during a step, by a caller that keeps weights and gradients off the mask
+            zero.
+        listener: called with the masked weights, whose gradient is dense; the module uses what it returns. torch
+            compiles one graph with a listener and one without. Copies have none.
     """
 
     mask: Tensor
@@ -34,8 +35,8 @@ class Mask(nn.Module):
     def __init__(self, mask: Tensor) -> None:
         super().__init__()
         self.register_buffer("mask", mask, persistent=False)  # MaskedParameters saves it
-        self.lost = False  # the buffer holds whatever lay in memory
-        self.tensors = 0  # that hold it; more than one when they are tied
+        self.lost = False  # whether the buffer holds uninitialized memory
+        self.tensors = 0  # number of tensors with this mask; more than one when they are tied
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return `weight` with zeros off the mask."""
@@ -93,14 +94,14 @@ class MaskedTensor(parametrize.ParametrizationList):
         """Let another parametrization follow the mask.
 
         Raises:
-            ValueError: one that cannot compute a tensor from the masked one, as weight norm, which needs two; or one
-                that does not keep the zeros, as an orthogonal parametrization.
+            ValueError: it cannot compute a tensor from the masked one (weight norm needs two), or does not keep the
+                zeros (an orthogonal parametrization).
         """
         expected = f"parametrization: expected one that keeps the zeros of the masked {self.tensor!r}"
         with torch.no_grad():
             value = self()
             try:
-                value = deepcopy(module).eval()(value)  # which leaves no trace
+                value = deepcopy(module).eval()(value)  # a copy: the module itself is unchanged
             except Exception as error:
                 raise ValueError(f"{expected}; {type(module).__name__} cannot compute it: {error}") from error
             if value.shape != self.original.shape or not (value.is_meta or self._is_zero_off_mask(value)):
@@ -111,7 +112,7 @@ class MaskedTensor(parametrize.ParametrizationList):
         return not bool(torch.where(shard_like(self.holder.mask, value), 0, value).any())
 
     def forward(self) -> Tensor:
-        """Return the tensor as the module uses it; as the base does, with less Python on the way."""
+        """Return the tensor as the module uses it; what the base returns, with less Python overhead."""
         first: Any
         first, *later = self._modules.values()
         value: Any = self.home._parameters[self.tensor]
@@ -148,8 +149,8 @@ class _Parametrizations(nn.ModuleDict):
 
 
 def _without_version_check(mask: Tensor) -> Tensor:
-    """The same mask for the backward pass, which does not mind that DDP writes to buffers in every forward pass."""
-    if torch.compiler.is_exporting():  # an exported program names its buffers, and has no second look at one
+    """Return the mask without its version counter: DDP writes to buffers in every forward pass, which is harmless."""
+    if torch.compiler.is_exporting():  # an exported program refers to its buffers by name, not to a view of one
         return mask
     try:
         return mask.data
@@ -192,7 +193,7 @@ def register_mask(module: nn.Module, tensor: str, mask: Mask) -> MaskedTensor:
     first = not parametrize.is_parametrized(module)
     if not first:
         module.__class__ = renewed(type(module))
-    # The stand-in goes through the registration, which would give the parameter other memory.
+    # A placeholder goes through the registration, which would move the parameter to other memory.
     module._parameters[tensor] = nn.Parameter(torch.empty(()))
     parametrize.register_parametrization(module, tensor, nn.Identity(), unsafe=True)
     module.parametrizations.__class__ = _Parametrizations
@@ -210,7 +211,7 @@ def register_mask(module: nn.Module, tensor: str, mask: Mask) -> MaskedTensor:
 
 
 def remove_mask(module: nn.Module, tensor: str) -> MaskedTensor:
-    """Turn a masked tensor back into the parameter, with the zeros in it; return what stood there."""
+    """Turn a masked tensor back into the parameter, with the zeros in it, and return the parametrization."""
     masked: MaskedTensor = _table(module)[tensor]
     original, home = masked.original, masked.home
     masked.zero_off_mask()
@@ -229,7 +230,7 @@ def remove_mask(module: nn.Module, tensor: str) -> MaskedTensor:
 
 
 def _plain_order(module: nn.Module) -> list[str]:
-    """The module's parameters in the order they had before any mask: optimizers save what they hold by that."""
+    """The module's parameters in the order they had before any mask: optimizers save their state in that order."""
     known = [name for _, masked in masked_tensors(module) for name in masked.order]
     return [*dict.fromkeys([*known, *module._parameters])]
 

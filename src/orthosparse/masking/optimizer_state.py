@@ -1,4 +1,4 @@
-"""The state that an optimizer holds of single weights: reset to that of new ones, moved along, or handed over."""
+"""The state of an optimizer for single weights: reset it, move it with the weights, or hand it over."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,9 +12,9 @@ from orthosparse.modules.compact_module import follow
 
 
 def reset_entries(parameter: Tensor, kept: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
-    """Make new weights of those where `kept` is false: zero, no gradient, and the initial state in the optimizer.
+    """Reset the weights where `kept` is false: zero, no gradient, and the initial state in the optimizer.
 
-    Only what the optimizer holds weight by weight is meant; the number of steps taken, rows and columns stay.
+    Only state that the optimizer holds for each weight is reset; step counters, and state by row or column, stay.
     """
     for value in (parameter, parameter.grad):
         if value is not None:
@@ -24,12 +24,12 @@ def reset_entries(parameter: Tensor, kept: Tensor, optimizer: torch.optim.Optimi
 
 
 def move_units(values: Tensor, source: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
-    """Move values, their gradient and what the optimizer holds of them to where their units have moved.
+    """Move values, their gradients and their optimizer state along with their units, in place.
 
     New units are zero, without a gradient, and in the initial state of the optimizer.
 
     Args:
-        source: from ``Compact.move``.
+        source: what ``Compact.move`` returned.
     """
     for value in (values, values.grad):
         if value is not None:
@@ -39,13 +39,13 @@ def move_units(values: Tensor, source: Tensor, optimizer: torch.optim.Optimizer 
 
 
 def check_hand_over(optimizer: torch.optim.Optimizer | None, parameters: Mapping[str, Tensor]) -> None:
-    """Raise unless the optimizer holds these parameters, by layer name, and its state of them weight by weight.
+    """Raise unless the optimizer holds these parameters, by layer name, and their state weight by weight.
 
     Frozen parameters need not be held.
 
     Raises:
-        TypeError: not an optimizer.
-        ValueError: a state that mixes weights, as that of LBFGS or Adafactor, or the optimizer of other parameters.
+        TypeError: `optimizer` is not an optimizer.
+        ValueError: its state mixes weights, like that of LBFGS or Adafactor, or it does not hold the parameters.
     """
     check_optimizer(optimizer)
     if optimizer is None:
@@ -77,10 +77,10 @@ def _is_number(value: Any) -> bool:
 def reshaped_state(
     optimizer: torch.optim.Optimizer | None, parameter: nn.Parameter, reshape: Callable[..., Tensor]
 ) -> dict[str, Any] | None:
-    """Return what the optimizer holds of a parameter, for one of another shape; None if it holds nothing.
+    """Return the optimizer's state of a parameter, reshaped for another parameter; None if there is none.
 
     Args:
-        reshape: takes what is held, and as `start` the initial value of that, to the other shape.
+        reshape: returns a tensor of the state in the other shape; `start` is the initial value of that state.
     """
     state = None if optimizer is None else optimizer.state.get(parameter)
     if optimizer is None or state is None:
@@ -97,7 +97,7 @@ def reshaped_state(
 def hand_over(
     optimizer: torch.optim.Optimizer | None, old: nn.Parameter, new: nn.Parameter, state: dict[str, Any] | None
 ) -> None:
-    """Let the optimizer train `new` in the place of `old`, from this state."""
+    """Replace the parameter `old` of the optimizer by `new`, with this state."""
     if optimizer is None:
         return
     for group in optimizer.param_groups:
@@ -108,7 +108,7 @@ def hand_over(
 
 
 def _held(optimizer: torch.optim.Optimizer | None, parameter: Tensor) -> Iterator[tuple[Tensor, float]]:
-    """Yield what the optimizer holds of a parameter weight by weight, each with its initial value."""
+    """Yield each tensor that the optimizer holds weight by weight for a parameter, with its initial value."""
     if optimizer is not None:
         starts = _starts(optimizer, parameter)
         for name, value in optimizer.state.get(parameter, {}).items():
@@ -117,7 +117,7 @@ def _held(optimizer: torch.optim.Optimizer | None, parameter: Tensor) -> Iterato
 
 
 def _starts(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, float]:
-    """What does not start at zero, by its name in the state: of all that torch's optimizers hold, these two."""
+    """Return the initial values that are not zero, by name in the state: torch's optimizers have these two."""
     groups: list[dict[str, Any]] = optimizer.param_groups
     group = next((group for group in groups if any(held is parameter for held in group["params"])), {})
     starts = {}

@@ -1,4 +1,4 @@
-"""Masks on a model: exchange them, and take them off."""
+"""Replace the masks of a model, and remove them."""
 
 from collections.abc import Mapping
 
@@ -45,12 +45,12 @@ def replace_masks(
     check_optimizer(optimizer)
     check_mapping("masks", masks, object)
     compact = {layer_name(name, "weight"): module for name, module in compact_modules(model).items()}
-    places = {name: _places(name, compact[name], mask) for name, mask in masks.items() if name in compact}
+    indices = {name: _indices(name, compact[name], mask) for name, mask in masks.items() if name in compact}
     masks = {name: mask for name, mask in masks.items() if name not in compact}
     check_masks(masks, masked_owners_of(model) | {name: [] for name in compact})
     reshard(model)
-    for name, found in places.items():
-        move_units(compact[name].values, compact[name].move(found), optimizer)
+    for name, moved in indices.items():
+        move_units(compact[name].values, compact[name].move(moved), optimizer)
     layers = masked_layers(model)
     for name, new in masks.items():
         holder, parameter = layers[name].holder, layers[name].original
@@ -89,12 +89,12 @@ def bake(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) ->
             raise ValueError(f"model: {name!r} has another parametrization after its mask; remove that first")
     uncompact(model, dense_form, optimizer)
     reshard(model)
-    for owner in [owner for found in owners.values() for owner in found]:
+    for owner in [owner for tied in owners.values() for owner in tied]:
         move_fsdp_parameter(model, (remove_mask(*owner).home, owner[1]), owner)
 
 
-def _places(name: str, module: Compact, mask: Tensor) -> Tensor:
-    """The places of the units in a new mask of a module that holds only active weights."""
+def _indices(name: str, module: Compact, mask: Tensor) -> Tensor:
+    """Return the flat indices of the units in a new mask of a module that holds only active weights."""
     if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
         raise TypeError(f"masks: expected a bool tensor for {name!r}; got {getattr(mask, 'dtype', type(mask))}")
     if tuple(mask.shape) != module.weight_shape:
@@ -102,6 +102,6 @@ def _places(name: str, module: Compact, mask: Tensor) -> Tensor:
     if is_sharded(module.values):
         raise ValueError(f"model: expected values that are not sharded; those of {name!r} are, and cannot move")
     try:
-        return module.places_in(mask.to(module.columns.device))
+        return module.indices_of(mask.to(module.columns.device))
     except ValueError as error:
         raise ValueError(f"masks: {name!r}: {error}") from None

@@ -12,22 +12,22 @@ from orthosparse.operators import SIZES, block_linear, plan_of
 
 
 class BlockLinear(Compact):
-    """A linear layer of active blocks alone: ``values`` is ``[blocks, size, size]``, zero until somebody fills it.
+    """A linear layer that holds only active blocks: ``values`` has shape ``[blocks, size, size]`` and starts at zero.
 
-    On a GPU the products are Triton kernels, measured at the first call of each shape (a few seconds); elsewhere, and
-    in float64, they are batched products.
+    On a GPU, the products are Triton kernels, tuned at the first call of each shape (which takes a few seconds). On
+    other devices, and in float64, they are batched matrix products.
 
     Args:
-        in_features: as of `torch.nn.Linear`.
-        out_features: as of `torch.nn.Linear`.
-        bias: whether it has one.
-        device: where `values` and the bias lie.
-        dtype: of both.
-        blocks: how many blocks are active.
-        size: rows and columns of a block: 16, 32, 64 or 128.
+        in_features: as in `torch.nn.Linear`.
+        out_features: as in `torch.nn.Linear`.
+        bias: as in `torch.nn.Linear`.
+        device: device of `values` and the bias.
+        dtype: type of `values` and the bias.
+        blocks: number of active blocks.
+        size: number of rows and columns of a block: 16, 32, 64 or 128.
 
     Raises:
-        ValueError: a size that is not one of these or does not divide the features, or too many blocks.
+        ValueError: `size` is not one of these or does not divide the features, or there are too many blocks.
 
     Example:
         >>> layer = BlockLinear(64, 32, blocks=3, size=16)
@@ -64,7 +64,7 @@ class BlockLinear(Compact):
         self.plan = self.plan.copy_(plan) if self.plan.device == plan.device else plan
 
     def product(self, x: Tensor) -> Tensor:
-        """Return ``x @ weight.T + bias`` by the active blocks alone."""
+        """Return ``x @ weight.T + bias``, computed from the active blocks only."""
         return block_linear(x, self.values, self.bias, self.plan, (self.out_features, self.in_features))
 
     def _plan(self) -> Tensor:
@@ -72,8 +72,8 @@ class BlockLinear(Compact):
 
 
 class BlockConv1x1(Pointwise, BlockLinear):
-    """A convolution of one tap, in 1 to 3 dimensions, of active blocks alone.
+    """A convolution with kernel size 1, in 1 to 3 dimensions, that holds only active blocks.
 
-    As `BlockLinear` from `in_channels` to `out_channels`, whose arguments (`args`, `kwargs`) follow, at every
-    `stride`-th position of each dimension.
+    It is a `BlockLinear` from `in_channels` to `out_channels`, applied at every `stride`-th position of each dimension.
+    The other arguments (`args`, `kwargs`) are those of `BlockLinear`.
     """

@@ -1,8 +1,8 @@
-"""What modules of active weights have in common: where the units lie, how they move, and what a state dict holds.
+"""The base of modules that hold only active weights: the indices of the units, how they move, and the state dict.
 
-A unit is what is active or not, an entry or a block. The state dict has ``values``, ``bias`` (if there is one), and two
-int32 buffers that say where the units lie as in a CSR matrix: ``columns`` and ``row_starts``, where each row begins
-among them, both counted in units. What else the products go by is computed from these two.
+A unit is an entry or a block. The state dict has ``values``, ``bias`` (if there is one), and two int32 buffers that
+hold the indices of the units as in a CSR matrix, both counted in units: ``columns``, and ``row_starts``, the offset of
+each row in ``columns``. All other tables that the products need are computed from these two.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,10 @@ class Compact(nn.Module):
     """The base of modules that hold only active weights; ``values[k]`` belongs to the k-th unit, row by row.
 
     Attributes:
-        unit: rows and columns of a unit: 1 for entries.
-        grid: rows and columns of the weight, counted in units.
-        listener: is handed the whole weight, whose gradient is dense, and returns what the product uses instead; torch
-            compiles one graph with it and one without. Copies have none.
+        unit: number of rows and columns of a unit: 1 for entries.
+        grid: number of rows and columns of the weight, counted in units.
+        listener: called with the whole weight, whose gradient is dense; the product uses what it returns. torch
+            compiles one graph with a listener and one without. Copies have none.
     """
 
     listener: Callable[[Tensor], Tensor] | None = None
@@ -51,18 +51,18 @@ class Compact(nn.Module):
         self.grid = out_features // unit, in_features // unit
         room = self.grid[0] * self.grid[1]
         if not 0 <= units <= room:
-            what = "entries" if unit == 1 else "blocks"
-            raise ValueError(f"{what}: expected at most {room}, as many as the weight has; got {units}")
+            argument = "entries" if unit == 1 else "blocks"
+            raise ValueError(f"{argument}: expected at most {room}, as many as the weight has; got {units}")
         values = (1, units) if unit == 1 else (units, unit, unit)
         self.values = nn.Parameter(torch.zeros(values, device=device, dtype=dtype))
         self.register_parameter(
             "bias", nn.Parameter(torch.zeros(out_features, device=device, dtype=dtype)) if bias else None
         )
-        # Evenly spread, until somebody says where.
-        flat = torch.arange(units, device=device) * room // max(units, 1)
+        # Evenly spread, until `move` or a state dict sets the indices.
+        indices = torch.arange(units, device=device) * room // max(units, 1)
         self.register_buffer("row_starts", torch.zeros(self.grid[0] + 1, dtype=torch.int32, device=device))
-        self.register_buffer("columns", (flat % self.grid[1]).to(torch.int32))
-        self.row_starts.copy_(self._row_starts(flat))
+        self.register_buffer("columns", (indices % self.grid[1]).to(torch.int32))
+        self.row_starts.copy_(self._row_starts(indices))
 
     @property
     def units(self) -> int:
@@ -118,11 +118,11 @@ class Compact(nn.Module):
         units = units.index_put((self.rows().long(), self.columns.long()), held.view(-1, self.unit, self.unit))
         return units.transpose(1, 2).reshape(self.weight_shape)
 
-    def places_in(self, mask: Tensor) -> Tensor:
-        """Return the places of the units that a mask of the weight's shape consists of.
+    def indices_of(self, mask: Tensor) -> Tensor:
+        """Return the flat indices of the active units of a mask of the weight's shape.
 
         Raises:
-            ValueError: a unit of which only a part is active, or another number of units than this module has.
+            ValueError: only a part of a unit is active, or the number of units is not that of this module.
         """
         parts = mask.reshape(self.grid[0], self.unit, self.grid[1], self.unit)
         some, whole = parts.any(3).any(1), parts.all(3).all(1)
@@ -134,42 +134,42 @@ class Compact(nn.Module):
         return whole.flatten().nonzero()[:, 0]
 
     def refresh(self) -> None:
-        """Compute what the products go by, after `row_starts` and `columns` were written."""
+        """Compute the tables that the products need, after `row_starts` and `columns` were written."""
         raise NotImplementedError
 
-    def places(self) -> Tensor:
-        """Return where the units lie: their numbers in the grid, row by row."""
+    def indices(self) -> Tensor:
+        """Return the flat indices of the units in the grid, row by row."""
         return self.rows().long() * self.grid[1] + self.columns
 
     @torch.no_grad()
-    def _row_starts(self, places: Tensor) -> Tensor:
+    def _row_starts(self, indices: Tensor) -> Tensor:
         from orthosparse.operators import starts_of  # triton comes along, which takes longer to import than all else
 
-        return starts_of(places // self.grid[1], self.grid[0])
+        return starts_of(indices // self.grid[1], self.grid[0])
 
-    def move(self, places: Tensor) -> Tensor:
-        """Let other units be active, as many as before, in place; return which unit each of them was, -1 if none.
+    def move(self, indices: Tensor) -> Tensor:
+        """Make other units active, as many as before, in place; return the previous position of each, or -1 if new.
 
-        What belongs to units, as `values` does, is the caller's to move: `follow` does it.
+        Tensors with one element per unit, such as `values`, are not moved: pass them and the result to `follow`.
 
         Args:
-            places: numbers in the grid, row by row, in rising order.
+            indices: flat indices in the grid, in increasing order.
 
         Raises:
-            ValueError: another number of units, or numbers that are not in the grid or do not rise.
+            ValueError: the number of units changes, or the indices are outside the grid or do not increase.
         """
-        room, before = self.grid[0] * self.grid[1], self.places()
-        places = places.to(before.device, torch.int64)
-        inside = len(places) == len(before) and bool(((places >= 0) & (places < room)).all())
-        if places.dim() != 1 or not inside or not bool((places.diff() > 0).all()):
-            raise ValueError(f"places: expected {len(before)} rising numbers below {room}; got {places}")
-        self.columns.copy_(places % self.grid[1])
-        self.row_starts.copy_(self._row_starts(places))
+        room, before = self.grid[0] * self.grid[1], self.indices()
+        indices = indices.to(before.device, torch.int64)
+        inside = len(indices) == len(before) and bool(((indices >= 0) & (indices < room)).all())
+        if indices.dim() != 1 or not inside or not bool((indices.diff() > 0).all()):
+            raise ValueError(f"indices: expected {len(before)} increasing integers below {room}; got {indices}")
+        self.columns.copy_(indices % self.grid[1])
+        self.row_starts.copy_(self._row_starts(indices))
         self.refresh()
-        if not len(places):
-            return places
-        found = torch.searchsorted(before, places).clamp(max=len(before) - 1)
-        return torch.where(before[found] == places, found, -1)
+        if not len(indices):
+            return indices
+        source = torch.searchsorted(before, indices).clamp(max=len(before) - 1)
+        return torch.where(before[source] == indices, source, -1)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return ``input @ weight.T + bias``."""
@@ -178,7 +178,7 @@ class Compact(nn.Module):
         return functional.linear(input, self.dense_matrix(), self.bias)
 
     def needs_dense(self) -> bool:
-        """Whether somebody listens to the dense gradient, or transforms the product (torch.func), which has no rule."""
+        """Whether there is a listener to the dense gradient, or a transform of torch.func, for which no rule exists."""
         if self.listener is not None:
             return True
         return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
@@ -208,13 +208,13 @@ class Compact(nn.Module):
             self._buffers[name] = buffer.to(torch.int32)
         return self
 
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        errors: list[str] = rest[-1]
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
+        errors: list[str] = args[-1]
         reason = self.why_unloadable(state.get(f"{prefix}row_starts"), state.get(f"{prefix}columns"))
         if reason:
             errors.append(f"{prefix}columns, {prefix}row_starts: {reason}")
             return
-        super()._load_from_state_dict(state, prefix, *rest)
+        super()._load_from_state_dict(state, prefix, *args)
         self.row_starts, self.columns = self.row_starts.to(torch.int32), self.columns.to(torch.int32)  # if assigned
         if not self.columns.is_meta:
             self.refresh()
@@ -222,7 +222,7 @@ class Compact(nn.Module):
     def why_unloadable(self, starts: Tensor | None, columns: Tensor | None) -> str:
         """Say why these cannot be `row_starts` and `columns` of this module, if so: kernels would read past an end."""
         if starts is None and columns is None:
-            return ""  # said of by those who want all keys
+            return ""  # strict loading reports missing keys
         if starts is None or columns is None:
             return "expected both"
         if starts.shape != self.row_starts.shape or columns.shape != self.columns.shape:
@@ -237,21 +237,21 @@ class Compact(nn.Module):
         counts = starts.long().diff()
         ends = int(starts[0]) == 0 and int(starts[-1]) == len(columns) and bool((counts >= 0).all())
         if not ends:
-            return f"expected row starts that rise from 0 to {len(columns)}"
+            return f"expected row starts that increase from 0 to {len(columns)}"
         rows = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
         inside = bool(((columns >= 0) & (columns < self.grid[1])).all())
         if not inside or not bool(((rows * self.grid[1] + columns).diff() > 0).all()):
-            return f"expected columns that rise in every row and are below {self.grid[1]}"
+            return f"expected columns that increase in every row and are below {self.grid[1]}"
         return ""
 
 
 @torch.no_grad()
 def follow(held: Tensor, source: Tensor, *, start: float = 0.0) -> None:
-    """Move what `held` has of each unit, along its first or (``[1, entries]``) last side, to where the unit has moved.
+    """Move the part of `held` that belongs to each unit, in its first or (``[1, entries]``) last dimension, in place.
 
     Args:
-        source: from `Compact.move`.
-        start: what new units get.
+        source: what `Compact.move` returned.
+        start: the value for new units.
     """
     units = held.view(len(source), -1) if held.dim() > 2 else held.view(-1, 1)
     units.copy_(torch.where(source[:, None] < 0, start, units[source.clamp(min=0)]))

@@ -15,27 +15,27 @@ from orthosparse.operators import Geometry, csr_convolution, transposed_tables
 
 
 class SparseConv(Entries):
-    """A convolution of active entries alone, in 1 to 3 dimensions: ``values`` is ``[1, entries]``, zero at first.
+    """A convolution in 1 to 3 dimensions that holds only active entries: ``values`` is ``[1, entries]``, zero at first.
 
-    The products are those of a compiled kernel, on the CPU, in float32 and float64; in float32 under autocast. Results
-    are contiguous. As a matrix the weight has ``out_channels`` rows of ``in_channels / groups * taps`` columns.
+    It runs on the CPU, in float32 and float64 (in float32 under autocast), with a compiled kernel. The output is
+    contiguous. As a matrix, the weight has ``out_channels`` rows and ``in_channels / groups * taps`` columns.
 
     Args:
-        in_channels: as of `torch.nn.Conv2d`.
-        out_channels: as of `torch.nn.Conv2d`.
-        kernel_size: how many taps it has along each dimension of a picture, one to three numbers.
-        entries: how many weights are active.
+        in_channels: as in `torch.nn.Conv2d`.
+        out_channels: as in `torch.nn.Conv2d`.
+        kernel_size: the number of taps in each of the 1 to 3 dimensions.
+        entries: number of active weights.
         stride: one number, or one for each dimension.
-        padding: one number, or one for each dimension; "same" or "valid".
+        padding: one number, or one for each dimension; or "same" or "valid".
         dilation: one number, or one for each dimension.
-        groups: as of `torch.nn.Conv2d`.
-        padding_mode: as of `torch.nn.Conv2d`.
-        bias: whether it has one.
-        device: where `values` and the bias lie.
-        dtype: of both.
+        groups: as in `torch.nn.Conv2d`.
+        padding_mode: as in `torch.nn.Conv2d`.
+        bias: as in `torch.nn.Conv2d`.
+        device: device of `values` and the bias.
+        dtype: type of `values` and the bias.
 
     Raises:
-        ValueError: more entries than the weight has, or sizes that do not fit each other.
+        ValueError: `entries` is more than the weight has, or sizes do not fit each other.
 
     Example:
         >>> layer = SparseConv(4, 6, (3, 3), entries=20, padding=1)
@@ -76,7 +76,7 @@ class SparseConv(Entries):
             "groups": groups,
             "padding_mode": padding_mode,
         }
-        # Torch's layer, without memory, checks that sizes fit each other.
+        # Torch's layer, on the meta device, checks that sizes fit each other.
         plain = CONVOLUTIONS[sides](in_channels, out_channels, kernel_size, bias=False, device="meta", **options)
         features = in_channels // groups * math.prod(kernel_size)
         super().__init__(features, out_channels, entries, bias=bias, device=device, dtype=dtype)
@@ -84,7 +84,7 @@ class SparseConv(Entries):
         self.stride, self.padding, self.dilation = plain.stride, plain.padding, plain.dilation
         self.groups, self.padding_mode, self._options = groups, padding_mode, options
         ends = _padded(plain)
-        self._pads: list[int] = []  # what torch pads beforehand: the kernel pads with zeros, the same on both ends
+        self._pads: list[int] = []  # padding by torch beforehand: the kernel pads with zeros, equally at both ends
         if padding_mode != "zeros" or any(before != after for before, after in ends):
             self._pads, ends = [number for pair in reversed(ends) for number in pair], [(0, 0)] * sides
         self.geometry = Geometry(kernel_size, self.stride, tuple(before for before, _ in ends), self.dilation)
@@ -102,7 +102,7 @@ class SparseConv(Entries):
         return kind(*sizes, bias=False, device="meta", **self._options)  # type: ignore[no-any-return]
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
-        """Return the convolution of ``[batch, channels, *picture]``, or of ``[channels, *picture]``."""
+        """Return the convolution of ``[batch, channels, *spatial]``, or of ``[channels, *spatial]``."""
         if input.dim() == len(self.kernel_size) + 1:
             return self.forward(input[None])[0]
         mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
@@ -115,10 +115,10 @@ class SparseConv(Entries):
         return convolve(x, weight, self.bias, stride, padding, dilation, self.groups)  # type: ignore[no-any-return]
 
     def product(self, x: Tensor) -> Tensor:
-        """Return the convolution by the active entries alone.
+        """Return the convolution, computed from the active entries only.
 
         Raises:
-            RuntimeError: the values are on another device than the CPU, or of another type than float32 and float64.
+            RuntimeError: the values are not on the CPU, or neither float32 nor float64.
         """
         self.check_kernel()
         tables = self.row_starts, self._columns(), self.input_starts, self.input_taps, self.by_input

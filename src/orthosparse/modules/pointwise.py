@@ -15,7 +15,7 @@ class Pointwise(Compact):
     Results of blocks lie channels last in memory, results of entries as the inputs do: channels last, or contiguous.
 
     Args:
-        stride: one number for each of the 1 to 3 dimensions of a picture.
+        stride: one number for each of the 1 to 3 dimensions.
     """
 
     def __init__(self, in_channels: int, out_channels: int, *args: Any, stride: tuple[int, ...], **kwargs: Any) -> None:
@@ -48,14 +48,14 @@ class Pointwise(Compact):
         return kind(self.in_channels, self.out_channels, 1, stride=self.stride, bias=False, device="meta")  # type: ignore[no-any-return]
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
-        """Return the convolution of ``[batch, channels, *picture]``, or of ``[channels, *picture]``."""
-        side, x = -1 - len(self.stride), input
+        """Return the convolution of ``[batch, channels, *spatial]``, or of ``[channels, *spatial]``."""
+        channels, x = -1 - len(self.stride), input
         if max(self.stride) > 1:
             every: tuple[Any, ...] = (..., *(slice(None, None, step) for step in self.stride))
             x = x[every]
-        x = x.movedim(side, -1)
+        x = x.movedim(channels, -1)
         y = super().forward(x)
         if x.is_contiguous():
             y = y.contiguous()
-        # What entries give lies features first, which is neither layout that torch's operations on pictures know.
-        return y.movedim(-1, side) if y.is_contiguous() else y.movedim(-1, side).contiguous()
+        # Entries return features first in memory, which is neither of the layouts that torch's convolutions use.
+        return y.movedim(-1, channels) if y.is_contiguous() else y.movedim(-1, channels).contiguous()

@@ -38,7 +38,7 @@ class Entries(Compact):
         raise NotImplementedError
 
     def register_tables(self) -> None:
-        """Make them buffers, which no state dict holds."""
+        """Register the tables as buffers that no state dict holds."""
         for name, table in zip(self.tables, self.compute_tables(), strict=True):
             self.register_buffer(name, table, persistent=False)
 
@@ -53,7 +53,7 @@ class Entries(Compact):
         """Raise unless there is a kernel for the values.
 
         Raises:
-            RuntimeError: they are on another device than the CPU, or of another type than float32 and float64.
+            RuntimeError: they are not on the CPU, or neither float32 nor float64.
         """
         values = self.values
         if values.device.type not in ("cpu", "meta") or values.dtype not in (torch.float32, torch.float64):
@@ -64,21 +64,21 @@ class Entries(Compact):
 
 
 class SparseLinear(Entries):
-    """A linear layer of active entries alone: ``values`` is ``[1, entries]``, zero until somebody fills it.
+    """A linear layer that holds only active entries: ``values`` has shape ``[1, entries]`` and starts at zero.
 
-    The products are those of a compiled kernel (torch's CSR tensors where it was not built), on the CPU, in float32 and
-    float64; in float32 under autocast.
+    It runs on the CPU, in float32 and float64 (in float32 under autocast), with a compiled kernel, or with torch's CSR
+    tensors if the package was built without a compiler.
 
     Args:
-        in_features: as of `torch.nn.Linear`.
-        out_features: as of `torch.nn.Linear`.
-        bias: whether it has one.
-        device: where `values` and the bias lie.
-        dtype: of both.
-        entries: how many weights are active.
+        in_features: as in `torch.nn.Linear`.
+        out_features: as in `torch.nn.Linear`.
+        bias: as in `torch.nn.Linear`.
+        device: device of `values` and the bias.
+        dtype: type of `values` and the bias.
+        entries: number of active weights.
 
     Raises:
-        ValueError: more entries than the weight has.
+        ValueError: `entries` is more than the weight has.
 
     Example:
         >>> layer = SparseLinear(8, 4, entries=3)
@@ -106,23 +106,23 @@ class SparseLinear(Entries):
         self.register_tables()
 
     def product(self, x: Tensor) -> Tensor:
-        """Return ``x @ weight.T + bias`` by the active entries alone.
+        """Return ``x @ weight.T + bias``, computed from the active entries only.
 
         Raises:
-            RuntimeError: the values are on another device than the CPU, or of another type than float32 and float64.
+            RuntimeError: the values are not on the CPU, or neither float32 nor float64.
         """
         self.check_kernel()
         tables = self.row_starts, self.columns, self.column_starts, self.column_rows, self.by_column
         return csr_linear(x, self.values, self.bias, *tables)
 
     def compute_tables(self) -> tuple[Tensor, ...]:
-        """Return where the entries lie in the transposed matrix."""
+        """Return the indices of the entries in the transposed matrix."""
         return csr_tables(self.rows(), self.columns, self.grid)[2:]
 
 
 class SparseConv1x1(Pointwise, SparseLinear):
-    """A convolution of one tap, in 1 to 3 dimensions, of active entries alone.
+    """A convolution with kernel size 1, in 1 to 3 dimensions, that holds only active entries.
 
-    As `SparseLinear` from `in_channels` to `out_channels`, whose arguments (`args`, `kwargs`) follow, at every
-    `stride`-th position of each dimension.
+    It is a `SparseLinear` from `in_channels` to `out_channels`, applied at every `stride`-th position of each
+    dimension. The other arguments (`args`, `kwargs`) are those of `SparseLinear`.
     """

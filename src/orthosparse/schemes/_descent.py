@@ -1,4 +1,4 @@
-"""Gradient descent of many matrices towards orthogonality, the equal-shaped ones together and each as if alone."""
+"""Gradient descent of many matrices towards orthogonality: those of one shape in a batch, with the same results."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ import torch
 from orthosparse.progress import Reporter, silent
 from orthosparse.threads import on_threads
 
-CHECK = 50  # iterations from one look at the states to the next
+CHECK = 50  # iterations between checks of the states
 WINDOW = 250  # iterations within which a loss has to fall; a multiple of CHECK
 _TINY = 1e-30  # the smallest loss that is divided by
 
@@ -30,9 +30,10 @@ def descend(
 ) -> list[torch.Tensor]:
     """Minimize ||C C^T - target I||_F over the active entries of each matrix C, by plain gradient descent.
 
-    All matrices lie on one device; the Gram matrix is taken on the smaller side. Each ends in the best of the states
-    looked at every CHECK iterations, the start included, and is done early once WINDOW iterations lower its loss by
-    less than `tolerance` of it. Its bits depend neither on the others nor, on the CPU, on the number of threads.
+    All matrices are on one device; the Gram matrix is taken on the smaller side. The result is the best of the states
+    that are checked every CHECK iterations, including the start. A matrix stops early once WINDOW iterations lower its
+    loss by less than the fraction `tolerance`. Its bits depend neither on the others nor, on the CPU, on the number of
+    threads.
     """
     results = list(matrices)
     stopped = threading.Event()
@@ -118,13 +119,13 @@ class _Tally:
 
 
 def _wide(matrix: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the matrix or its transpose, whichever is wide; back the same way where `like` was not."""
+    """Return the matrix or its transpose, whichever is wide; with `like`, undo that for a matrix of its shape."""
     rows, cols = matrix.shape if like is None else like.shape
     return matrix if rows <= cols else matrix.T
 
 
 def _packed(matrices: Sequence[torch.Tensor], most: int) -> Iterator[list[int]]:
-    """Yield the indices of matrices of one shape and dtype, up to `most` entries together."""
+    """Yield lists of indices of matrices of one shape and dtype, with up to `most` entries per list."""
     kinds: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
     for index, matrix in enumerate(matrices):
         kinds.setdefault((_wide(matrix).shape, matrix.dtype), []).append(index)
@@ -141,7 +142,7 @@ def _in_threads(work: Callable[[list[int]], None], jobs: Iterator[list[int]], st
     are flushed to zero in these threads alone: the setting belongs to a thread and ends with it.
     """
     pool = ThreadPoolExecutor(torch.get_num_threads(), initializer=partial(torch.set_flush_denormal, True))
-    with on_threads(1), pool:  # what new threads take over
+    with on_threads(1), pool:  # new threads inherit this number
         try:
             for _ in pool.map(work, jobs):
                 pass

@@ -1,4 +1,4 @@
-"""What every scheme does around its own values: match masks with layers, write whole weights, draw biases."""
+"""What all schemes share: match masks with layers, write whole weights, draw biases."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ def match_layers(model: nn.Module, masks: Masks, layers: Mapping[str, Layer] | N
 
 @contextmanager
 def full_weight(parameter: nn.Parameter) -> Iterator[torch.Tensor]:
-    """Yield the whole tensor of a parameter to read and write; a sharded one gets its part of it back at the end."""
+    """Yield the whole tensor of a parameter to read and write; a sharded parameter is updated from it at the end."""
     full = full_tensor(parameter)
     with torch.no_grad():
         yield full
