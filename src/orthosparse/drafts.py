@@ -40,14 +40,14 @@ class Drafts:
 
     def __init__(self) -> None:
         self._scratch = threading.local()
-        # By the address of what is written to: places and values of its active entries.
+        # By the address of each tensor to write: the tensor, and indices and values of its active entries.
         self._kept: dict[int, tuple[Tensor, npt.NDArray[Any], npt.NDArray[Any]]] = {}
 
     @contextmanager
     def beside(self, parameter: nn.Parameter) -> Iterator[Callable[[Tensor], None]]:
-        """Let a copy stand in for the values of a parameter while the block runs.
+        """Replace the values of a parameter with a copy while the block runs.
 
-        Yields a function that keeps what the parameter holds on a mask, the whole of what is to be written to it.
+        Yields a function that keeps the values of the copy on a mask; `write` writes them to the parameter.
         """
         own = parameter.data
         parameter.data = self._copy(own)
@@ -57,27 +57,27 @@ class Drafts:
             parameter.data = own
 
     def write(self) -> None:
-        """Write all that was kept, zeros elsewhere. An interrupt waits for the end: half of a start is none."""
+        """Write all values that were kept, and zeros elsewhere. An interrupt is raised after the last write."""
         try:
-            self._write_rest()
+            self._write_remaining()
         except KeyboardInterrupt:
-            self._write_rest()
+            self._write_remaining()
             raise
 
-    def _write_rest(self) -> None:
+    def _write_remaining(self) -> None:
         with workers([own.numel() for own, _, _ in self._kept.values()]) as parallel_map:
             for _ in parallel_map(self._write_one, [*self._kept]):
                 pass
 
     def _write_one(self, address: int) -> None:
-        own, places, active = self._kept[address]
+        own, indices, active = self._kept[address]
         bits = _bits(own)
         bits.fill(0)
-        np.put(bits, places, active)
+        np.put(bits, indices, active)
         del self._kept[address]
 
     def _copy(self, own: Tensor) -> Tensor:
-        """Copy to memory that was used before: the first touch of fresh memory can cost more than the copy."""
+        """Copy into memory that is reused: the first access to new memory can cost more than the copy."""
         if not own.is_contiguous():
             return own.clone()
         size, scratch = own.numel() * own.element_size(), getattr(self._scratch, "bytes", None)
@@ -89,9 +89,9 @@ class Drafts:
 
 
 def _active(tensor: Tensor, mask: Tensor) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the places of the entries on a mask, in int32 where that can count them, and the entries."""
-    places = np.flatnonzero(mask.numpy())  # by these numpy takes half of the time
-    return places.astype(np.int32) if mask.numel() < 2**31 else places, _bits(tensor).reshape(-1)[places]
+    """Return flat indices of the entries on a mask, in int32 if that is large enough, and the entries."""
+    indices = np.flatnonzero(mask.numpy())  # takes numpy half the time of indexing with the mask
+    return indices.astype(np.int32) if mask.numel() < 2**31 else indices, _bits(tensor).reshape(-1)[indices]
 
 
 def _bits(tensor: Tensor) -> npt.NDArray[Any]:
