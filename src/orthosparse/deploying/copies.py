@@ -53,7 +53,7 @@ def outputs_of(model: nn.Module, arguments: Arguments) -> list[Tensor]:
         result = model(*args, **kwargs)
     outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if not outputs:
-        raise ValueError("model: expected one that returns tensors of real numbers; outputs none in its output")
+        raise ValueError("model: expected one that returns floating-point tensors; got none")
     return outputs
 
 
