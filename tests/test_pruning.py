@@ -149,7 +149,7 @@ def test_a_pruned_model_trains_inside_its_masks():
         ({"distribution": "snip"}, ValueError, "batch: snip needs data"),
         ({"include": ["0"]}, ValueError, "include: expected none for a model that has masks"),
         ({"exclude": ["0"]}, ValueError, "exclude: expected none for a model that has masks"),
-        ({"rewind": {}}, ValueError, "rewind: expected a state dict of this model; '0.bias' has shape None there"),
+        ({"rewind": {}}, ValueError, "rewind: expected a state dict of this model; '0.bias' has shape None in rewind"),
         ({"rewind": "start.pt"}, TypeError, "rewind: expected a state dict"),
         ({"optimizer": "adam"}, TypeError, "optimizer: expected"),
         ({"colour": "red"}, ValueError, "got 'colour'"),
@@ -208,7 +208,7 @@ def test_a_compact_model_is_to_be_expanded_first():
     orthosparse.sparsify(model, 0.4)
     orthosparse.compact(model)
     before = state_of(model)
-    with pytest.raises(ValueError, match=r"model: expected no compact layers; 0, 2 are: expand\(model\) first"):
+    with pytest.raises(ValueError, match=r"model: expected no compact layers; got 0, 2: call expand\(model\) first"):
         orthosparse.prune(model, 0.2)
     assert_same(before, state_of(model))
     orthosparse.expand(model)

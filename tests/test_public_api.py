@@ -42,8 +42,8 @@ def test_what_type_checkers_see_is_what_there_is():
     source = ast.parse(Path(orthosparse.__file__).read_text())
     seen = [alias.name for node in ast.walk(source) if isinstance(node, ast.ImportFrom) for alias in node.names]
     assert set(seen) >= NAMES
-    assert set(orthosparse._HOMES) < NAMES
-    for name, home in orthosparse._HOMES.items():
+    assert set(orthosparse._MODULES) < NAMES
+    for name, home in orthosparse._MODULES.items():
         assert getattr(orthosparse, name) is getattr(import_module(f"orthosparse.{home}"), name)
 
 

@@ -67,9 +67,9 @@ __all__ = [
     "to_semi_structured",
 ]
 
-# The file of each public name, imported when the name is first used: torch takes seconds, and the program's help and
-# the completion of its words in a shell have no use for it. A name without an entry is a file itself.
-_HOMES = {
+# The module of each public name, imported when the name is first used: importing torch takes seconds, and the help and
+# shell completion of the command line do not need it. A name without an entry is itself a module.
+_MODULES = {
     "DISTRIBUTIONS": "distributions",
     "SCHEMES": "schemes",
     "BlockConv1x1": "modules.block",
@@ -107,9 +107,9 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = import_module(f"{__name__}.{_HOMES.get(name, name)}")
-    globals()[name] = found = getattr(home, name) if name in _HOMES else home
-    return found
+    module = import_module(f"{__name__}.{_MODULES.get(name, name)}")
+    globals()[name] = value = getattr(module, name) if name in _MODULES else module
+    return value
 
 
 def __dir__() -> list[str]:

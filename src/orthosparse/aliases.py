@@ -1,6 +1,6 @@
-"""Type aliases: the mappings by layer name that travel between the rooms, and the words that arguments take.
+"""Type aliases: mappings from layer names, and the names that string arguments accept.
 
-Arguments that take a word are typed ``Name | str``: one that a user has added to a table is as good as ours.
+String arguments have the type ``Name | str``, because users can add their own names to the tables.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ import torch
 
 Counts: TypeAlias = dict[str, int]
 Densities: TypeAlias = dict[str, float]
-Density: TypeAlias = float | Mapping[str, float]  # of the model, or of each layer
-Budget: TypeAlias = int | Counts  # the same, turned into counts
+Density: TypeAlias = float | Mapping[str, float]  # one for the model, or one for each layer
+Budget: TypeAlias = int | Counts  # the same as counts
 Masks: TypeAlias = dict[str, torch.Tensor]
 Scores: TypeAlias = dict[str, torch.Tensor]
 

@@ -1,4 +1,4 @@
-"""What an argument must be: every check raises an error that names the argument, what was expected and what came."""
+"""Checks of arguments; each error names the argument, what was expected and what was passed."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from torch import nn
 from orthosparse.structures import BLOCK, ENTRIES, SMALLEST_BLOCK, TWO_OF_FOUR
 
 FILLABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-MATRIX, KERNEL = (2,), (3, 4, 5)  # how many sides
+MATRIX, KERNEL = (2,), (3, 4, 5)  # numbers of dimensions
 
 
 def check_density(density: Any, name: str = "density") -> float:
@@ -43,7 +43,7 @@ def check_number(name: str, number: float, *, least: float = -math.inf) -> float
 
     Raises:
         TypeError: it is not a real number (a bool is not one).
-        ValueError: it is NaN, infinite, or below.
+        ValueError: it is NaN, infinite, or below `least`.
 
     Example:
         >>> check_number("step_size", math.nan)
@@ -59,14 +59,14 @@ def check_number(name: str, number: float, *, least: float = -math.inf) -> float
 
 
 def check_positive(name: str, number: float) -> None:
-    """Raise unless `number` is a finite real number above 0; as `check_number` does."""
+    """Raise, as `check_number` does, unless `number` is a finite real number above 0."""
     _check_real(name, number, "a positive number")
     if not 0 < number < math.inf:
         raise ValueError(f"{name}: expected a positive number; got {number!r}")
 
 
 def check_gain(gain: object, limit: float = math.inf) -> float:
-    """Return `gain` as a float; raise unless it is a finite number of size `limit` at most."""
+    """Return `gain` as a float; raise unless it is finite and its absolute value is at most `limit`."""
     _check_real("gain", gain, "a finite number")
     assert isinstance(gain, Real)
     if not math.isfinite(gain) or abs(float(gain)) > limit:
@@ -75,7 +75,7 @@ def check_gain(gain: object, limit: float = math.inf) -> float:
 
 
 def check_int(value: Any, name: str) -> int:
-    """Return an integer argument that fits int64 as an int; bools and floats are refused."""
+    """Return an integer argument that fits int64 as an int; raise TypeError for bools and floats."""
     try:
         number = None if isinstance(value, bool) else index(value)
     except TypeError:
@@ -131,11 +131,11 @@ def check_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def check_readable(weight: torch.Tensor) -> None:
-    """Raise unless `weight` is a dense, real, allocated tensor of two or more sides with something in it.
+    """Raise unless `weight` is a dense real tensor with storage, at least two dimensions and at least one entry.
 
     Raises:
-        TypeError: not a tensor, or complex, sparse, nested or quantized.
-        ValueError: fewer than two sides, a side of 0, or no storage.
+        TypeError: it is not a tensor, or is complex, sparse, nested or quantized.
+        ValueError: it has fewer than two dimensions, no entries, or no storage.
     """
     if not isinstance(weight, torch.Tensor) or not is_dense(weight) or weight.is_complex():
         raise TypeError(f"weight: expected a dense real tensor; got {describe(weight)}")
@@ -146,9 +146,10 @@ def check_readable(weight: torch.Tensor) -> None:
 
 
 def check_fillable(weight: torch.Tensor, sides: Collection[int], gain: float) -> float:
-    """Return `gain` as a float that `weight` can hold.
+    """Return `gain` as a float that the dtype of `weight` can hold.
 
-    Raises unless `weight` is readable, floating point, of `sides` sides, and no two of its entries share memory.
+    Raises unless `weight` is readable, floating point, has one of the numbers of dimensions `sides`, and no two of its
+    entries share memory.
     """
     check_readable(weight)
     if weight.dtype not in FILLABLE:
@@ -157,7 +158,9 @@ def check_fillable(weight: torch.Tensor, sides: Collection[int], gain: float) ->
     if weight.dim() not in sides:
         raise ValueError(f"weight: expected {' or '.join(map(str, sides))} sides; got {describe(weight)}")
     if any(stride == 0 and size > 1 for stride, size in zip(weight.stride(), weight.shape, strict=True)):
-        raise ValueError(f"weight: expected entries of their own, not an expanded tensor; got {describe(weight)}")
+        raise ValueError(
+            f"weight: expected entries that share no memory, not an expanded tensor; got {describe(weight)}"
+        )
     return check_gain(gain, torch.finfo(weight.dtype).max)
 
 
@@ -175,15 +178,15 @@ def check_parameter(name: str, parameter: nn.Parameter) -> None:
     """Raise unless a layer's parameter holds real numbers that a scheme can write.
 
     Raises:
-        TypeError: of another type than float16, bfloat16, float32 and float64, or not dense.
-        ValueError: no memory (the meta device), no entries, or nothing that can be trained (inference mode).
+        TypeError: its dtype is not float16, bfloat16, float32 or float64, or it is not dense.
+        ValueError: it has no storage (meta device), no entries, or cannot be trained (inference mode).
     """
     check_autograd()
     if not parameter.is_floating_point() or parameter.element_size() < 2 or parameter.layout != torch.strided:
         expected = "dense weights in float16, bfloat16, float32 or float64"
         raise TypeError(f"model: expected {expected}; {name!r} has {parameter.dtype}, {parameter.layout}")
     if parameter.is_meta:
-        raise ValueError(f"model: expected weights that lie in memory; {name!r} is on the meta device")
+        raise ValueError(f"model: expected weights in memory; {name!r} is on the meta device")
     if not parameter.numel():
         raise ValueError(f"model: expected weights; {name!r} has none, its shape is {tuple(parameter.shape)}")
     if parameter.is_inference():
@@ -191,13 +194,13 @@ def check_parameter(name: str, parameter: nn.Parameter) -> None:
 
 
 def check_autograd() -> None:
-    """Raise ValueError in inference mode: a parameter or a mask that is made there cannot be trained with."""
+    """Raise ValueError in inference mode, where new parameters and masks cannot be used for training."""
     if torch.is_inference_mode_enabled():
-        raise ValueError("model: expected a call outside of torch.inference_mode, where nothing made can be trained")
+        raise ValueError("model: expected a call outside of torch.inference_mode, where new tensors cannot be trained")
 
 
 def check_model(model: nn.Module) -> nn.Module:
-    """Return `model`; raise TypeError unless it is a module whose tensors can be exchanged (a scripted one's cannot).
+    """Return `model`; raise TypeError unless it is a module whose tensors can be replaced (not a scripted one).
 
     Example:
         >>> check_model(nn.Linear)
@@ -218,7 +221,7 @@ def check_model(model: nn.Module) -> nn.Module:
 
 
 def _described(model: Any) -> str:
-    """Return what a message says about something that is no model: what it is, and what to do with it."""
+    """Describe an argument that is not a model, for a message, with a hint what to do."""
     hint = ""
     if isinstance(model, list | tuple) and model and all(isinstance(each, nn.Module) for each in model):
         hint = ": torch.nn.Sequential or torch.nn.ModuleList makes a module of several"
@@ -230,10 +233,10 @@ def _described(model: Any) -> str:
 
 
 def check_arguments(given: Any, argument: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return what a model is called with, from a tensor, a tuple of arguments or a dict of keyword arguments.
+    """Return the ``(args, kwargs)`` of a call, from a tensor, a tuple of arguments or a dict of keyword arguments.
 
     Raises:
-        TypeError: none of these.
+        TypeError: it is none of these.
     """
     if isinstance(given, torch.Tensor):
         return (given,), {}
@@ -247,7 +250,7 @@ def check_arguments(given: Any, argument: str) -> tuple[tuple[Any, ...], dict[st
 
 @contextmanager
 def named_on_error(argument: str, problem: str = "the model cannot take it") -> Iterator[None]:
-    """Say of an argument what is raised where it is used; running out of memory is nothing that it can help."""
+    """Re-raise errors of the block as ValueErrors that name `argument`, except for running out of memory."""
     try:
         yield
     except torch.OutOfMemoryError:  # a RuntimeError
@@ -278,9 +281,9 @@ def check_mapping(name: str, mapping: Any, kind: type = torch.Tensor) -> None:
 
 
 def check_optimizer(optimizer: object) -> None:
-    """Raise TypeError unless `optimizer` is None or holds parameters and what it knows of them.
+    """Raise TypeError unless `optimizer` is None or has ``param_groups`` and ``state``.
 
-    It is asked for what it has: wrappers of frameworks pass for optimizers without being derived from torch's.
+    The type is not checked: wrappers of frameworks need not derive from ``torch.optim.Optimizer``.
     """
     if optimizer is None:
         return
@@ -292,16 +295,16 @@ def check_structure(structure: str) -> str:
     """Return `structure`.
 
     Raises:
-        ValueError: it is none that there is.
+        ValueError: it is not a structure.
 
     Example:
         >>> check_structure("block:48")
         Traceback (most recent call last):
         ...
-        ValueError: structure: expected 'entries', '2:4' or 'block:N', N a power of two from 16 on; got 'block:48'
+        ValueError: structure: expected 'entries', '2:4' or 'block:N', N a power of two of at least 16; got 'block:48'
     """
     if not isinstance(structure, str) or (structure not in (ENTRIES, TWO_OF_FOUR) and not _is_block(structure)):
-        expected = f"{ENTRIES!r}, {TWO_OF_FOUR!r} or '{BLOCK}N', N a power of two from {SMALLEST_BLOCK} on"
+        expected = f"{ENTRIES!r}, {TWO_OF_FOUR!r} or '{BLOCK}N', N a power of two of at least {SMALLEST_BLOCK}"
         raise ValueError(f"structure: expected {expected}; got {structure!r}")
     return structure
 
@@ -314,10 +317,10 @@ def _is_block(structure: str) -> bool:
 
 
 def check_per_side(value: int | Sequence[int], dims: int, name: str, *, least: int) -> tuple[int, ...]:
-    """Return one integer for each side of a kernel.
+    """Return one integer for each dimension of a kernel.
 
     Raises:
-        TypeError, ValueError: not an integer of at least `least`, nor one for each side.
+        TypeError, ValueError: it is not an integer of at least `least`, nor one for each dimension.
     """
     values = tuple(value) if isinstance(value, Sequence) else (value,) * dims
     if len(values) != dims:
@@ -328,7 +331,7 @@ def check_per_side(value: int | Sequence[int], dims: int, name: str, *, least: i
 
 
 def check_groups(weight: torch.Tensor, groups: int) -> int:
-    """Return `groups`; raise unless it divides the weight's first side."""
+    """Return `groups`; raise unless it divides the first dimension of `weight`."""
     groups = check_int(groups, "groups")
     if groups < 1 or weight.shape[0] % groups:
         raise ValueError(f"groups: expected a divisor of {weight.shape[0]}, the weight's first side; got {groups}")
@@ -336,7 +339,7 @@ def check_groups(weight: torch.Tensor, groups: int) -> int:
 
 
 def describe(weight: object) -> str:
-    """Return what a message says about an argument that should have been another tensor."""
+    """Describe an argument that should have been another tensor, for a message."""
     if not isinstance(weight, torch.Tensor):
         return f"{weight!r} ({type(weight).__name__})"
     if nn.parameter.is_lazy(weight):
@@ -346,7 +349,7 @@ def describe(weight: object) -> str:
 
 
 def is_dense(weight: torch.Tensor) -> bool:
-    """Return whether a tensor has one plain number for each of its entries."""
+    """Whether a tensor is strided, and neither nested nor quantized; lazy parameters count as dense."""
     if nn.parameter.is_lazy(weight):
         return True
     return weight.layout == torch.strided and not (weight.is_nested or weight.is_quantized)

@@ -1,4 +1,4 @@
-"""Densities, of a tensor, a model or its layers, as exact counts: rounded once, capped, raised to floors."""
+"""Turn densities of a tensor, a model or its layers into exact counts: rounded once, capped, raised to floors."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ def count_of(density: float, size: int) -> int:
 
 
 def least_density(count: int, size: int) -> float:
-    """Return a density of four significant digits, the smallest of which `count_of` makes at least `count` of `size`.
+    """Return the smallest density with four significant digits for which `count_of` is at least `count`.
 
     Example:
         >>> least_density(5997, 3 * 1999**2)
@@ -45,11 +45,11 @@ def least_density(count: int, size: int) -> float:
 
 
 def requested(density: float | None, count: int | None, size: int, unit: int = 1) -> int:
-    """Return the count that a density, or a count, asks for out of `size` entries, in whole units of so many.
+    """Return the count for a density or a count, out of `size` entries, in whole units of `unit` entries.
 
     Raises:
-        TypeError: not exactly one of both is given, or it is not a number.
-        ValueError: it is out of range, or a count that is not made of whole units.
+        TypeError: not exactly one of the two is given, or it is not a number.
+        ValueError: it is out of range, or a count that is not a multiple of `unit`.
     """
     if (count is None) == (density is None):
         raise TypeError(f"density, count: expected exactly one of them; got density={density!r}, count={count!r}")
@@ -64,13 +64,13 @@ def requested(density: float | None, count: int | None, size: int, unit: int = 1
 
 
 def resolve(density: float | None, count: int | None, least: int, size: int, *, floor: str, block: int = 1) -> int:
-    """Return the count of one tensor: what is asked or, where that is below `least`, what the policy makes of it.
+    """Return the count of one tensor: what is asked for or, if that is below `least`, what the policy `floor` decides.
 
-    A density is rounded to whole blocks; a count must be made of them.
+    A density is rounded to whole blocks; a count must be a multiple of the block size.
 
     Raises:
-        ValueError: no such policy, or the policy is to refuse; the message names the smallest density that works, and
-            the largest block that would do.
+        ValueError: the policy is unknown, or it is to raise an error; the message names the smallest density that
+            works, and the largest block that fits.
     """
     wanted = requested(density, count, size, block**2)
     lookup(TENSOR_FLOORS, floor, "floor")
@@ -118,7 +118,7 @@ def apportion(shares: Mapping[str, float], total: int, caps: Mapping[str, int]) 
 
 
 def _quotas(shares: dict[str, Fraction], total: int, caps: Mapping[str, int]) -> dict[str, Fraction]:
-    """Exact real-valued parts of `total`: proportional to `shares`, the layers that overflow held at their caps."""
+    """Split `total` exactly in proportion to `shares`, with the layers that overflow held at their caps."""
     full: set[str] = set()
     while True:
         left = total - sum(caps[name] for name in full)
@@ -135,10 +135,10 @@ def _quotas(shares: dict[str, Fraction], total: int, caps: Mapping[str, int]) ->
 
 
 def in_units(counts: Mapping[str, int], units: Mapping[str, int], caps: Mapping[str, int]) -> Counts:
-    """Make every count a multiple of its layer's unit; the total stays, to half of the smallest unit.
+    """Make every count a multiple of its layer's unit; the total changes by at most half of the smallest unit.
 
-    Layers of one unit share by largest remainder. The largest units come first and are rounded down, and what is left
-    goes to the smaller ones; where those have no room for it, the larger ones are rounded up at their cost.
+    Layers with the same unit share by largest remainder. The largest units come first and are rounded down, and the
+    remaining entries go to the smaller units; if those have no room, the larger ones are rounded up instead.
 
     Raises:
         ValueError: a unit does not divide its layer's cap.
@@ -158,7 +158,7 @@ def in_units(counts: Mapping[str, int], units: Mapping[str, int], caps: Mapping[
         number = _number(asked, Fraction(left, unit), Fraction(sum(caps[name] for name in smaller), unit))
         room = {name: caps[name] // unit for name in group}
         number = max(0, min(number, sum(room.values())))
-        # A layer of no count stays empty while the others have room.
+        # A layer with count 0 stays empty while the others have room.
         shares = {name: counts[name] for name in group}
         if number > sum(room[name] for name in group if shares[name]):
             shares = room
@@ -200,8 +200,8 @@ def check_densities(density: Density | None) -> Density:
     """Return a density as a float, or a mapping as it is.
 
     Raises:
-        TypeError: neither of them.
-        ValueError: NaN, or outside [0, 1].
+        TypeError: it is neither of them.
+        ValueError: it is NaN, or outside [0, 1].
     """
     return density if isinstance(density, Mapping) else check_density(density)
 
@@ -209,11 +209,11 @@ def check_densities(density: Density | None) -> Density:
 def densities_by_layer(density: Mapping[str, float], names: Iterable[str]) -> Densities:
     """Return the densities of the layers that are matched, in the order of `names`; the last match wins.
 
-    A name or a glob stands for the layers that it matches, and for all layers of a module that it matches.
+    A name or a glob matches layers, and modules, of which it selects all layers.
 
     Raises:
-        TypeError: not a mapping from strings to numbers.
-        ValueError: nothing at all, a number outside [0, 1], or a pattern that matches no layer.
+        TypeError: `density` is not a mapping from strings to numbers.
+        ValueError: `density` is empty, a density is outside [0, 1], or a pattern matches no layer.
 
     Example:
         >>> densities_by_layer({"*": 0.1, "head": 1.0}, ["body.0", "body.1", "head"])

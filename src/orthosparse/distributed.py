@@ -1,4 +1,4 @@
-"""Several processes: the seed, masks and errors that they share, and parameters of which each holds a part.
+"""torch.distributed: seeds, masks and errors that ranks share, and sharded parameters.
 
 All ranks of a group call these functions together; without a group, all ranks of the run.
 """
@@ -17,7 +17,7 @@ from orthosparse.aliases import Masks
 from orthosparse.masks import ScoredMasks
 
 Group: TypeAlias = "dist.ProcessGroup | None"
-_AT_ONCE = 2**24  # entries of a mask that are inverted at once
+_AT_ONCE = 2**24  # number of entries of a mask that are inverted at once
 
 
 def check_group(group: Any) -> None:
@@ -36,7 +36,7 @@ def broadcast_seed(seed: int, group: Group = None) -> int:
 
 
 def broadcast_masks(masks: Masks, group: Group = None) -> Masks:
-    """Return the first rank's masks, and their scores where they have some: ranks may have looked at different data."""
+    """Return the masks of the first rank, with scores if they have any; ranks may have scored different data."""
     if not _is_distributed(group):
         return masks
     shared = {name: mask.clone(memory_format=torch.contiguous_format) for name, mask in masks.items()}
@@ -58,7 +58,7 @@ def mean_over_ranks(tensor: Tensor, group: Group = None) -> Tensor:
 
 
 def check_same_model(model: nn.Module, layers: Mapping[str, Any], group: Group = None) -> None:
-    """Raise ValueError on every rank unless all have parameters and layers of the same names, shapes and types."""
+    """Raise ValueError on every rank unless names, shapes and dtypes of parameters and layers are the same."""
     if not _is_distributed(group):
         return
     own = {name: f"{tuple(value.shape)} {value.dtype}" for name, value in model.named_parameters()}
@@ -77,7 +77,7 @@ def check_same_model(model: nn.Module, layers: Mapping[str, Any], group: Group =
 
 @contextmanager
 def raised_on_every_rank(group: Group = None) -> Iterator[None]:
-    """Let all ranks raise when the block raises on one of them, so that none waits for it."""
+    """Raise on all ranks if the block raises on one of them, so that no rank waits forever."""
     error: Exception | None = None
     try:
         yield
@@ -92,7 +92,7 @@ def raised_on_every_rank(group: Group = None) -> Iterator[None]:
         raise error
     for rank, failure in enumerate(failures):
         if failure is not None:
-            raise RuntimeError(f"group: rank {rank} of it raised {failure}")
+            raise RuntimeError(f"group: rank {rank} raised {failure}")
 
 
 def _gathered(value: Any, group: Group) -> list[Any]:
@@ -111,7 +111,7 @@ def is_sharded(tensor: Tensor | None) -> bool:
 
 
 def shard_like(whole: Tensor, like: Tensor) -> Tensor:
-    """Return `whole` laid out as `like` is, each process taking its own part; nothing is sent."""
+    """Return `whole` sharded like `like`; each rank takes its own shard, without communication."""
     if not is_sharded(like) or is_sharded(whole):
         return whole
     from torch.distributed.tensor import distribute_tensor
@@ -121,14 +121,14 @@ def shard_like(whole: Tensor, like: Tensor) -> Tensor:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Return the whole of `tensor`, detached; a sharded one is gathered, so every process of its mesh must call."""
+    """Return the whole `tensor`, detached; a sharded one is gathered, so every rank of its mesh must call this."""
     part: Any = tensor.detach()
     return part.full_tensor() if is_sharded(tensor) else part  # type: ignore[no-any-return]
 
 
 @torch.no_grad()
 def write_(tensor: Tensor, whole: Tensor) -> Tensor:
-    """Copy `whole`, the same on every process, into `tensor`."""
+    """Copy `whole`, which is the same on every rank, into `tensor`."""
     return tensor.copy_(shard_like(whole.to(tensor.dtype), tensor))
 
 
@@ -157,7 +157,7 @@ def compute_device(tensor: Tensor) -> torch.device:
 
 
 def reshard(model: nn.Module) -> None:
-    """Give every FSDP2 module its shards back: those are the parameters the optimizer sees."""
+    """Reshard every FSDP2 module, so that its parameters are those that the optimizer holds."""
     for module in _fsdp_modules(model):
         module.reshard()
 
@@ -169,9 +169,9 @@ def is_managed_elsewhere(model: nn.Module, owner: tuple[nn.Module, str], paramet
 
 
 def move_fsdp_parameter(model: nn.Module, old: tuple[nn.Module, str], new: tuple[nn.Module, str]) -> None:
-    """Have FSDP2, where it manages the parameter at `old`, gather it into `new` from now on."""
+    """Have FSDP2, where it manages the parameter of `old`, gather it into `new` from now on."""
     if not any(getattr(module, "_is_fsdp_managed_module", False) for module, _ in (old, new)):
-        return  # without a search through every module of the model, for every layer
+        return  # a search of all modules for every layer would be slow
     for record in _records(model):
         owners = [new if owner == old else owner for owner in _owners(record)]
         record.module, record.param_name = owners[0]
@@ -180,10 +180,10 @@ def move_fsdp_parameter(model: nn.Module, old: tuple[nn.Module, str], new: tuple
 
 
 def broadcast_(tensors: Iterable[Tensor], group: Group = None) -> None:
-    """Overwrite every tensor with that of the group's first process."""
+    """Overwrite every tensor with that of the group's first rank."""
     for tensor in tensors:
         value = tensor.detach()
-        # bool is not a type that every backend sends; its bytes are.
+        # Not every backend can send bool; all can send its bytes.
         dist.broadcast(value.view(torch.uint8) if value.dtype is torch.bool else value, group_src=0, group=group)
 
 
@@ -200,7 +200,7 @@ def _fsdp_modules(model: nn.Module) -> Iterator[Any]:
 
 
 def _records(model: nn.Module) -> Iterator[Any]:
-    """For each parameter that FSDP2 manages from a module of `model`: its record of the modules that hold it."""
+    """Yield FSDP2's record of the modules that hold a parameter, for each parameter that it manages in `model`."""
     for module in _fsdp_modules(model):
         state = module._get_fsdp_state()
         groups = getattr(state, "_fsdp_param_groups", None)  # older torch has one group, under another name

@@ -40,24 +40,24 @@ class Drafts:
 
     def __init__(self) -> None:
         self._scratch = threading.local()
-        # By the address of the weight: the weight, and the flat indices and values of its active entries.
+        # By the address of each tensor to write: the tensor, and indices and values of its active entries.
         self._kept: dict[int, tuple[Tensor, npt.NDArray[Any], npt.NDArray[Any]]] = {}
 
     @contextmanager
     def beside(self, parameter: nn.Parameter) -> Iterator[Callable[[Tensor], None]]:
-        """Let a copy stand in for the values of a parameter while the block runs.
+        """Replace the values of a parameter with a copy while the block runs.
 
-        Yields a function that keeps what the parameter holds on a mask, the whole of what is to be written to it.
+        Yields a function that keeps the values of the copy on a mask; `write` writes them to the parameter.
         """
-        weight = parameter.data
-        parameter.data = self._copy(weight)
+        own = parameter.data
+        parameter.data = self._copy(own)
         try:
-            yield lambda mask: self._kept.update({weight.data_ptr(): (weight, *_active(parameter.data, mask))})
+            yield lambda mask: self._kept.update({own.data_ptr(): (own, *_active(parameter.data, mask))})
         finally:
-            parameter.data = weight
+            parameter.data = own
 
     def write(self) -> None:
-        """Write all that was kept, zeros elsewhere. An interrupt waits for the end: half of a start is none."""
+        """Write all values that were kept, and zeros elsewhere. An interrupt is raised after the last write."""
         try:
             self._write_remaining()
         except KeyboardInterrupt:
@@ -65,32 +65,32 @@ class Drafts:
             raise
 
     def _write_remaining(self) -> None:
-        with workers([weight.numel() for weight, _, _ in self._kept.values()]) as parallel_map:
+        with workers([own.numel() for own, _, _ in self._kept.values()]) as parallel_map:
             for _ in parallel_map(self._write_one, [*self._kept]):
                 pass
 
     def _write_one(self, address: int) -> None:
-        weight, indices, values = self._kept[address]
-        bits = _bits(weight)
+        own, indices, active = self._kept[address]
+        bits = _bits(own)
         bits.fill(0)
-        np.put(bits, indices, values)
+        np.put(bits, indices, active)
         del self._kept[address]
 
-    def _copy(self, weight: Tensor) -> Tensor:
-        """Copy to memory that was used before: the first touch of fresh memory can cost more than the copy."""
-        if not weight.is_contiguous():
-            return weight.clone()
-        size, scratch = weight.numel() * weight.element_size(), getattr(self._scratch, "bytes", None)
+    def _copy(self, own: Tensor) -> Tensor:
+        """Copy into memory that is reused: the first access to new memory can cost more than the copy."""
+        if not own.is_contiguous():
+            return own.clone()
+        size, scratch = own.numel() * own.element_size(), getattr(self._scratch, "bytes", None)
         if scratch is None or len(scratch) < size:
             scratch = self._scratch.bytes = torch.empty(size, dtype=torch.uint8, device="cpu")
-        copy = scratch[:size].view(weight.dtype).view_as(weight)
-        np.copyto(_bits(copy), _bits(weight))  # torch would share the copy among threads
+        copy = scratch[:size].view(own.dtype).view_as(own)
+        np.copyto(_bits(copy), _bits(own))  # torch would share the copy among threads
         return copy
 
 
 def _active(tensor: Tensor, mask: Tensor) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the flat indices of the entries on a mask, in int32 if that is enough, and the entries."""
-    indices = np.flatnonzero(mask.numpy())  # twice as fast in numpy as a mask
+    """Return flat indices of the entries on a mask, in int32 if that is large enough, and the entries."""
+    indices = np.flatnonzero(mask.numpy())  # takes numpy half the time of indexing with the mask
     return indices.astype(np.int32) if mask.numel() < 2**31 else indices, _bits(tensor).reshape(-1)[indices]
 
 

@@ -8,7 +8,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that, whatever happens, either the old content or the whole new one is there.
 
     Raises:
-        OSError: it cannot be written, such as on a full disk; it names `path`, and no draft is left.
+        OSError: the file cannot be written, for example because the disk is full; no temporary file is left.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -25,7 +25,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make names in a folder durable too."""
+    """Sync a folder, so that renames in it are durable too."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

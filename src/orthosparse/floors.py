@@ -1,4 +1,4 @@
-"""How many entries each layer gets where one is given fewer than orthogonality needs."""
+"""Resize masks if a layer has fewer entries than orthogonality needs."""
 
 import logging
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ _log = logging.getLogger(__name__)
 def meet_floors(
     masks: Masks, floors: Counts, floor: str, seed: int, layers: Mapping[str, Layer], *, fixed: bool = False
 ) -> Masks:
-    """Return masks that have at least as many entries as `floors`, of masks of which some have fewer.
+    """Return `masks`, of which some have too few entries, resized to at least the numbers in `floors`.
 
-    Units (entries or blocks) are added and removed by their scores where masks have some, else at random, from a
-    generator that depends on `seed` and the layer's name.
+    Units (entries or blocks) are added and removed by score if the masks have scores, else at random, with a generator
+    that depends on `seed` and the name of the layer.
 
     Args:
         floor: the policy, a name in `counts.FLOORS`; ``partial`` keeps the masks as they are.
-        fixed: the user gave the density of every layer: none gives entries to another.
+        fixed: whether densities are given by layer; then no layer gives entries to another.
 
     Raises:
-        ValueError: the policy is to refuse, or all entries together are fewer than the floors; the message names the
-            least density, and the largest blocks that would do.
+        ValueError: the policy is to raise an error, or all entries together are fewer than the floors; the message
+            names the smallest density that works, and the largest blocks that fit.
     """
     if floor == "partial":
         return masks
@@ -71,7 +71,7 @@ def meet_floors(
 
 
 def _too_few(below: list[str], counts: Counts, floors: Counts, layers: Mapping[str, Layer]) -> str:
-    """Say which densities, given by layer, are too small, and what they would have to be."""
+    """Say which densities by layer are too small, and what they must be at least."""
     needed = [
         f"{least_density(floors[name], layers[name].numel)} for {name!r} ({counts[name]} entries of {floors[name]})"
         for name in below
@@ -92,7 +92,7 @@ def _raised(counts: Counts, floors: Counts, layers: Mapping[str, Layer]) -> Coun
 
 
 def _smaller_blocks(counts: Counts, floors: Counts, floor: str, layers: Mapping[str, Layer]) -> str:
-    """Name the largest structure below the present one under which the counts are enough."""
+    """Name the largest structure, smaller than the current one, for which the counts are enough."""
 
     def fits(block: int) -> bool:
         less = {name: least * min(layers[name].block, block) // layers[name].block for name, least in floors.items()}

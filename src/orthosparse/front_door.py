@@ -1,4 +1,4 @@
-"""The front door: one call makes a model exactly sparse, and orthogonal, and says what it did."""
+"""sparsify: make a model exactly sparse and orthogonal in one call, and report the result."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -162,18 +162,18 @@ def sparsify(
 
 
 def _entries(density: Density, layers: Mapping[str, Layer]) -> int:
-    """Return how many entries a density asks for, before they are rounded to whole blocks."""
+    """Return the number of entries that a density asks for, before it is rounded to whole blocks."""
     if isinstance(density, Mapping):
-        densities = densities_by_layer(density, layers)
-        return sum(count_of(densities[name], layer.numel) for name, layer in layers.items())
+        own = densities_by_layer(density, layers)
+        return sum(count_of(own[name], layer.numel) for name, layer in layers.items())
     return count_of(density, sum(layer.numel for layer in layers.values()))
 
 
 def _can_draft(scheme: Member, layers: Mapping[str, Layer]) -> bool:
-    """Whether weights can be drawn layer by layer beside the old ones: by one process, into memory of their own."""
+    """Whether weights can be drawn layer by layer while the old ones are kept: in one process, in CPU memory."""
     alone = not (dist.is_available() and dist.is_initialized())
-    goes_by_layer = not scheme.is_own and scheme.takes("consume")
-    return alone and goes_by_layer and all(can_draft(layer.parameter()) for layer in layers.values())
+    by_layer = not scheme.is_own and scheme.takes("consume")
+    return alone and by_layer and all(can_draft(layer.parameter()) for layer in layers.values())
 
 
 def _drafted(
@@ -184,9 +184,9 @@ def _drafted(
     measure: Callable[[Masks, Mapping[str, Layer]], list[Row]],
     seed: int,
 ) -> list[Row]:
-    """Draw and measure layer by layer, keep the active entries alone, and change the model at the very end.
+    """Draw and measure layer by layer, keep only the active entries, and change the model at the very end.
 
-    That takes less memory than a copy of the old weights, from which errors could be undone.
+    This takes less memory than a copy of the old weights for undoing errors.
     """
     drafts = Drafts()
 
@@ -200,10 +200,10 @@ def _drafted(
 
     with _unchanged_on_error(model, layers, weights=False):
         with workers([layer.numel for layer in layers.values()]) as parallel_map:
-            found = dict(zip(layers, parallel_map(drawn, layers), strict=True))
-        masking.attach(model, {name: mask for name, (mask, _) in found.items()}, layers=layers, filled=True)
+            results = dict(zip(layers, parallel_map(drawn, layers), strict=True))
+        masking.attach(model, {name: mask for name, (mask, _) in results.items()}, layers=layers, filled=True)
     drafts.write()
-    return [row for _, rows in found.values() for row in rows]
+    return [row for _, rows in results.values() for row in rows]
 
 
 def _rows(
@@ -216,7 +216,7 @@ def _rows(
     structure: str,
     gain: float,
 ) -> list[Row]:
-    """Measure layers whose weights lie on these masks."""
+    """Measure layers whose weights are zero outside these masks."""
     given = {name: scored[name] for name in masks} if scored else {}
     overlaps = overlap(given, masks) if scored else dict.fromkeys(masks)
     return [
@@ -235,7 +235,7 @@ def _rows(
 
 
 def _floor(scheme: Member, layer: Layer, options: Mapping[str, Any]) -> int:
-    """Return the fewest entries that a scheme needs in a layer; one of the user's may say so as its ``floor``."""
+    """Return the smallest number of entries that a scheme needs in a layer; a user's function may have a ``floor``."""
     least = getattr(scheme.function, "floor", None) if scheme.is_own else SCHEME_FLOORS.get(scheme.name)
     return 0 if least is None else check_at_least(least(layer, **options), 0, f"scheme: the floor of {layer.name!r}")
 
@@ -259,7 +259,7 @@ def _layers(model: nn.Module, density: Density, **which: Any) -> dict[str, Layer
 
 @contextmanager
 def _unchanged_on_error(model: nn.Module, layers: Mapping[str, Layer], *, weights: bool = True) -> Iterator[None]:
-    """Take off all masks, and put biases and, if they may have changed, weights back, when the block raises."""
+    """If the block raises, remove all masks and restore the biases, and with `weights` also the weights."""
     tensors = [(layer, tensor) for layer in layers.values() for tensor in ((layer.tensor,) * weights + layer.biases)]
     leaves = [leaf(layer.module, tensor) for layer, tensor in tensors]
     before = [parameter.detach().clone() for parameter in leaves]

@@ -1,4 +1,4 @@
-"""Masks arithmetic: draw at random, take the largest scores, resize, read densities, compare."""
+"""Arithmetic of masks: draw at random, take the largest scores, resize, read densities, compare."""
 
 from collections.abc import Mapping, Sequence
 
@@ -42,7 +42,9 @@ def draw(shape: Sequence[int], count: int, *, block: int = 1, generator: torch.G
         >>> int(draw((4, 5), 7, generator=torch.Generator().manual_seed(0)).sum())
         7
     """
-    zeros = torch.zeros((), dtype=torch.bool, device="cpu").expand(*shape)  # one, until resize makes a copy
+    zeros = torch.zeros((), dtype=torch.bool, device="cpu").expand(
+        *shape
+    )  # a single zero in memory, until resize makes a copy
     return resize(zeros, count, block=block, generator=generator)
 
 
@@ -51,7 +53,7 @@ def resize_towards(
 ) -> torch.Tensor:
     """Return a copy of `mask` on the CPU with exactly `count` ones: those of `goal` are added first, or removed last.
 
-    Among equals the choice is random, as it is without a goal.
+    Within each of these groups the choice is random, as it is without a goal.
 
     Example:
         >>> mask, goal = torch.tensor([True, False, False, False]), torch.tensor([False, True, False, True])
@@ -72,9 +74,9 @@ def resize_towards(
 
 
 def resize(mask: torch.Tensor, count: int, *, block: int = 1, generator: torch.Generator) -> torch.Tensor:
-    """Return a copy of `mask` on the CPU with exactly `count` ones: random ones added, or random ones removed.
+    """Return a copy of `mask` on the CPU with exactly `count` ones, added or removed at random.
 
-    A mask of whole blocks gets and gives whole blocks.
+    In a mask of whole blocks, whole blocks are added or removed.
     """
     if block > 1:
         number, remainder = divmod(count, block**2)
@@ -98,7 +100,7 @@ def resize_by(
 ) -> torch.Tensor:
     """Return a copy of `mask` on the CPU with exactly `count` ones: the largest scores added, or the smallest removed.
 
-    Of equal scores random ones. A mask of whole blocks gets and gives whole blocks, by their mean score.
+    Ties are broken at random. In a mask of whole blocks, whole blocks are added or removed, by their mean score.
 
     Example:
         >>> mask, scores = torch.tensor([True, True, False, False]), torch.tensor([1.0, 4.0, 3.0, 2.0])
@@ -143,7 +145,7 @@ def _others(flat: npt.NDArray[np.bool_], value: bool) -> int:
 
 
 def top_k(scores: Scores, count: int) -> Masks:
-    """Return the masks of the `count` largest scores over all layers together; of equal ones the first are kept.
+    """Return the masks of the `count` largest scores over all layers together; of equal scores, the first are kept.
 
     Raises:
         ValueError: a score is not finite (the layer is named), or `count` is not in [0, number of scores].
@@ -169,14 +171,14 @@ def top_k(scores: Scores, count: int) -> Masks:
 
 
 def top_units(scores: Scores, blocks: Mapping[str, int], count: int, within: Masks | None = None) -> Masks:
-    """Return the masks of whole blocks of largest mean score that hold `count` entries, over all layers together.
+    """Return the masks of the whole blocks with the largest mean scores that hold `count` entries, over all layers.
 
-    What a block that no longer fits leaves goes to smaller ones and to entries (`counts.in_units`). Blocks of 1 are
-    entries, so that with those alone this is `top_k`.
+    If the next block no longer fits, the remaining count goes to smaller blocks and to entries (`counts.in_units`).
+    Blocks of side 1 are entries; if there are no others, this is `top_k`.
 
     Args:
         blocks: the side of each layer's blocks.
-        within: masks that the result must lie in.
+        within: masks that must contain the result.
 
     Example:
         >>> scores = {"a": torch.arange(512.0).view(16, 32), "b": torch.full((2, 3), 200.0)}
@@ -198,7 +200,7 @@ def top_units(scores: Scores, blocks: Mapping[str, int], count: int, within: Mas
 
 
 def _ranked(grids: Scores, blocks: Mapping[str, int], count: int) -> Counts:
-    """Return, by size of a block, how many of the `count` entries of largest score lie in blocks of that size."""
+    """Return, by block size, how many of the `count` entries with the largest scores are in blocks of that size."""
     sizes = torch.cat([torch.full((grid.numel(),), blocks[name] ** 2, device="cpu") for name, grid in grids.items()])
     order = torch.cat([grid.reshape(-1) for grid in grids.values()]).argsort(descending=True, stable=True).cpu()
     ranked = sizes[order]
@@ -207,7 +209,7 @@ def _ranked(grids: Scores, blocks: Mapping[str, int], count: int) -> Counts:
 
 
 def _at_rank(flat: torch.Tensor, rank: int) -> torch.Tensor:
-    """Return the value of that rank, 1 being the largest."""
+    """Return the `rank`-th largest value, counted from 1."""
     if flat.device.type == "cpu" and flat.dtype in (torch.float32, torch.float64):  # three times faster than topk there
         index = len(flat) - rank
         return torch.from_numpy(np.partition(flat.numpy(), index)[index : index + 1])[0]
@@ -244,8 +246,8 @@ def overlap(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor
     The overlap of two empty masks is 1.
 
     Raises:
-        TypeError: not a mapping of masks.
-        ValueError: the mappings name different layers.
+        TypeError: `first` or `second` is not a mapping of masks.
+        ValueError: they have different layer names.
     """
     for name, masks in (("first", first), ("second", second)):
         check_mapping(name, masks)

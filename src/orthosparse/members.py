@@ -1,4 +1,4 @@
-"""Members of a family: a name in its table or a function of one's own, the options that it takes, what it returns."""
+"""Distributions and schemes, by name or as a user's function: their options, and checks of what they return."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -17,22 +17,22 @@ from orthosparse.progress import reporter
 from orthosparse.registry import did_you_mean, listed, lookup
 from orthosparse.structures import grid_of, tiled
 
-# What the members of each family are handed; what else one takes is an option of its own.
+# The arguments that every member of a family gets; its other arguments are its options.
 _HANDED = {
     "distribution": ("layers", "batch", "loss", "generator"),
     "scheme": ("layers", "gain", "bias_std", "generator"),
 }
-_OPTIONAL = {"consume", "progress"}  # handed to those that take them
+_OPTIONAL = {"consume", "progress"}  # passed to members that have these arguments
 _NO_OPTIONS = {"model", "density", "masks", "floor", *_OPTIONAL, *_HANDED["distribution"], *_HANDED["scheme"]}
 
 
 @dataclass(frozen=True)
 class Member:
-    """A distribution or a scheme that was asked for.
+    """A distribution or a scheme.
 
     Attributes:
         family: ``"distribution"`` or ``"scheme"``.
-        is_own: whether it is a function of the user's, not one of the table.
+        is_own: whether it is a function of the user, not one in the table.
     """
 
     family: str
@@ -47,27 +47,27 @@ class Member:
 
     @property
     def options(self) -> list[str]:
-        """The arguments that are options of its own."""
+        """The arguments that are its options."""
         kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         parameters = inspect.signature(self.function).parameters.values()
         return sorted(each.name for each in parameters if each.kind in kinds and each.name not in _NO_OPTIONS)
 
     def __call__(self, *given: Any, layers: Mapping[str, Layer], **arguments: Any) -> Masks:
-        """Call the function with what it takes of `consume` and `progress`, and check what one's own returns."""
+        """Call the function, with `consume` and `progress` if it takes them, and check the result if it is a user's."""
         known = inspect.signature(self.function).parameters
         taken = {name: value for name, value in arguments.items() if name in known or name not in _OPTIONAL}
         if self.is_own and "progress" in taken:
-            taken["progress"] = reporter(taken["progress"])  # a function, whatever the user gave
+            taken["progress"] = reporter(taken["progress"])  # always a function for it
         masks = self.function(*given, layers=layers, **taken)
         return _checked(masks, layers, f"{self.family} {self.name!r}") if self.is_own else masks
 
 
 def member_of(table: Mapping[str, Callable[..., Masks]], given: Any, family: str) -> Member:
-    """Return the member of a name in the table, or one made of a function.
+    """Return the member for a name in the table, or for a function.
 
     Raises:
-        TypeError: a function that does not take what members of the family are handed.
-        ValueError: a name that is not in the table.
+        TypeError: the function does not take the arguments that every member of the family gets.
+        ValueError: the name is not in the table.
     """
     if not callable(given) or isinstance(given, type | nn.Module):
         return Member(family, given, lookup(table, given, family), is_own=False)
@@ -81,20 +81,20 @@ def member_of(table: Mapping[str, Callable[..., Masks]], given: Any, family: str
 
 
 def label(distribution: Member, density: Density, scored: bool) -> str:
-    """Return what a report says of the distribution: one that draws has no say in densities given by layer."""
+    """Return the distribution for a report; one that draws masks has no effect on densities given by layer."""
     if not isinstance(density, Mapping):
         return distribution.name
     return f"{distribution.name} at given densities" if scored else "given densities"
 
 
 def route(options: Mapping[str, Any], members: Iterable[Member], arguments: Iterable[str]) -> list[dict[str, Any]]:
-    """Hand each option to the members that take an argument of that name.
+    """Return the options for each member: those that it has arguments for.
 
     Args:
-        arguments: those of the function that was called, for what a misspelt option may have meant.
+        arguments: arguments of the calling function, to suggest one for a misspelt option.
 
     Raises:
-        ValueError: an option that no member takes.
+        ValueError: no member takes an option.
     """
     members = list(members)
     for option, value in options.items():
@@ -112,11 +112,11 @@ def route(options: Mapping[str, Any], members: Iterable[Member], arguments: Iter
 
 
 def _checked(masks: Any, layers: Mapping[str, Layer], who: str) -> Masks:
-    """Return the masks on the devices of their layers, and their scores as they are.
+    """Return the masks on the devices of their layers, with their scores unchanged.
 
     Raises:
-        TypeError: not a mapping of bool tensors.
-        ValueError: other layers, other shapes, parts of units, or scores that are no numbers for each weight.
+        TypeError: it is not a mapping of bool tensors.
+        ValueError: layers, shapes or scores do not fit the layers, or a block is only partly active.
     """
     if not isinstance(masks, Mapping):
         raise TypeError(f"{who}: expected it to return masks by layer name; got {describe(masks)}")

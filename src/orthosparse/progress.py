@@ -1,9 +1,9 @@
-"""How far long work has come: a line on stderr, or a function of the user's.
+"""Progress of long work: a line on stderr, or calls of a user's function.
 
-Every function of the library that may take minutes has an argument ``progress``: False is silent, True rewrites one
-line on stderr, and a function is called as ``progress(what, done, total)`` after each part of the work, perhaps in
-another thread. `what` names the work ("synflow"), `done` counts up to `total`; where work ends early, the last call
-says that all of it is done.
+Every function of the library that may take minutes has an argument ``progress``: False is silent, True updates one
+line on stderr, and a function is called as ``progress(what, done, total)`` after each part of the work, possibly from
+another thread. `what` names the work ("synflow"), and `done` counts up to `total`; if the work ends early, the last
+call reports that all of it is done.
 """
 
 import sys
@@ -34,7 +34,7 @@ def reporter(progress: Progress) -> Reporter:
 
 
 def counted(items: Sequence[Item], what: str, report: Reporter) -> Iterator[Item]:
-    """Yield the items, and report after each of them.
+    """Yield the items, and report progress after each of them.
 
     Example:
         >>> for layer in counted(["fc1", "fc2"], "layers", print):
@@ -54,5 +54,5 @@ def silent(what: str, done: int, total: int) -> None:
 
 def _write_line(what: str, done: int, total: int) -> None:
     line = f"{what} {done:,}/{total:,} ({done / total:.0%})"
-    sys.stderr.write(f"\r{line:<40}" + "\n" * (done == total))  # wide enough for what a longer line left behind
+    sys.stderr.write(f"\r{line:<40}" + "\n" * (done == total))  # wide enough to overwrite a longer line
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Pruning: smaller masks on a model whose weights keep their values, once or step by step."""
+"""prune: remove weights of a model, once or step by step; the others keep their values."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from orthosparse.report import Report, row_of
 from orthosparse.state_checks import check_weights
 from orthosparse.structures import ENTRIES, block_of, structure_of
 
-KEPT = "values kept"  # what stands for the scheme in the report
+KEPT = "values kept"  # in the report, in place of a scheme
 
 
 def prune(
@@ -121,22 +121,22 @@ def prune(
 def _layers(
     model: nn.Module, old: Masks, density: Density, *, include: Any, exclude: Any, structure: str
 ) -> dict[str, Layer]:
-    """Return the layers to prune: those that have masks, or those that are selected, as far as they have a density."""
+    """Return the layers to prune: those with masks or the selected ones, if `density` has a density for them."""
     if not old:
         layers = find_layers(model, include=include, exclude=exclude, structure=structure)
     elif include is None and not exclude and structure == ENTRIES:
         modules = dict(model.named_modules())
-        homes = [name if name in modules else name.rpartition(".")[0] for name in old]  # "": the model itself
-        found = find_layers(model, include=None if "" in homes else homes)
-        layers = {name: found[name] for name in old if name in found}
+        owners = [name if name in modules else name.rpartition(".")[0] for name in old]  # "": the model itself
+        selected = find_layers(model, include=None if "" in owners else owners)
+        layers = {name: selected[name] for name in old if name in selected}
     else:
-        given = "include" if include is not None else "exclude" if exclude else "structure"
-        raise ValueError(f"{given}: expected none for a model that has masks: they say what is pruned")
+        argument = "include" if include is not None else "exclude" if exclude else "structure"
+        raise ValueError(f"{argument}: expected none for a model that has masks: the masked layers are pruned")
     if compact := [name for name, module in model.named_modules() if isinstance(module, Compact)]:
-        raise ValueError(f"model: expected no compact layers; {', '.join(compact)} are: expand(model) first")
+        raise ValueError(f"model: expected no compact layers; got {', '.join(compact)}: call expand(model) first")
     if not layers or layers.keys() < old.keys():
-        lacking = ", ".join(old.keys() - layers.keys()) or "any"
-        raise ValueError(f"model: expected layers to prune, named or found by find_layers; did not find {lacking}")
+        missing = ", ".join(old.keys() - layers.keys()) or "any"
+        raise ValueError(f"model: expected layers to prune, named or found by find_layers; did not find {missing}")
     if isinstance(density, Mapping):
         layers = {name: layers[name] for name in densities_by_layer(density, layers)}
     for name, layer in layers.items():
@@ -161,7 +161,9 @@ def _inside(chosen: ScoredMasks, old: Masks, density: Density) -> Masks:
     blocks = {name: block_of(structure_of(mask)) for name, mask in old.items()}
     masks = {name: old[name].to(score.device) for name, score in chosen.scores.items()}
     scores = {
-        name: score.where(masks[name], torch.finfo(score.dtype).min / blocks[name] ** 2)  # whose mean is finite
+        name: score.where(
+            masks[name], torch.finfo(score.dtype).min / blocks[name] ** 2
+        )  # divided so that the mean of a block is finite
         for name, score in chosen.scores.items()
     }
     new: Masks = {}
@@ -173,19 +175,19 @@ def _inside(chosen: ScoredMasks, old: Masks, density: Density) -> Masks:
 
 
 def _parts(masks: Masks, density: Density) -> list[tuple[list[str], float]]:
-    """Return the layers that share a density: all of them, or each alone where densities are given by layer."""
+    """Return the layers that share a density, with that density: all together, or each alone for densities by layer."""
     if not isinstance(density, Mapping):
         return [([*masks], density)]
     return [([name], share) for name, share in densities_by_layer(density, masks).items()] if masks else []
 
 
 def _plain_state(model: nn.Module, rewind: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the state dict without masks, once it is known to fit."""
+    """Return the state dict without masks; raise unless it fits the model."""
     plain, own = _without_masks(check_weights(rewind, "rewind")), _without_masks(model.state_dict())
     for key in {**own, **plain}:
-        there, wanted = getattr(plain.get(key), "shape", None), getattr(own.get(key), "shape", None)
-        if there is None or there != wanted:
-            shapes = f"{key!r} has shape {there} there and {wanted} in the model"
+        shape, expected = getattr(plain.get(key), "shape", None), getattr(own.get(key), "shape", None)
+        if shape is None or shape != expected:
+            shapes = f"{key!r} has shape {shape} in rewind and {expected} in the model"
             raise ValueError(f"rewind: expected a state dict of this model; {shapes}")
     return plain
 

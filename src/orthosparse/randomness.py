@@ -1,8 +1,8 @@
-"""What is drawn from a seed alone: one seed out of a generator, generators out of one seed, orthogonal matrices.
+"""Draw reproducibly: a seed from a generator, generators from a seed, and orthogonal matrices.
 
 A function that fills many layers draws a single seed from the user's generator and derives one generator per layer
-name, so that what a layer gets depends on nothing but that seed and its own name: not on the layers before it, the
-device, the number of threads or the rank.
+name, so that the values of a layer depend only on that seed and its name: not on the layers before it, the device, the
+number of threads or the rank.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ _SEED_BITS = 63
 
 
 def draw_seed(generator: torch.Generator | None, seed: int | None = None) -> int:
-    """Return `seed`, or a 63-bit one from `generator` (any device), or from the operating system when there is neither.
+    """Return `seed`, or a 63-bit one from `generator` (on any device), or from the operating system if both are None.
 
     The global generators are neither read nor advanced.
 
     Raises:
-        TypeError: `generator` is something else, as a number that was meant for a seed; `seed` is no integer.
-        ValueError: both are given, or a seed that is negative or has more than 63 bits.
+        TypeError: `generator` is not a generator (for example a seed), or `seed` is not an integer.
+        ValueError: both are given, or `seed` is negative or has more than 63 bits.
 
     Example:
         >>> draw_seed(torch.Generator().manual_seed(0)) == draw_seed(torch.Generator().manual_seed(0))
@@ -38,7 +38,7 @@ def draw_seed(generator: torch.Generator | None, seed: int | None = None) -> int
     if not isinstance(generator, torch.Generator):
         raise TypeError(
             f"generator: expected a torch.Generator, or None; got {generator!r} ({type(generator).__name__}). "
-            "A seed becomes one by torch.Generator().manual_seed(seed)"
+            "torch.Generator().manual_seed(seed) makes one from a seed"
         )
     # 63 bits: the largest range torch.randint takes.
     return int(torch.randint(2**_SEED_BITS - 1, (), generator=generator, device=generator.device).item())
@@ -68,7 +68,7 @@ def haar(batch: int, rows: int, cols: int, *, generator: torch.Generator) -> tor
     """
     sizes = batch, max(rows, cols), min(rows, cols)
     tall = torch.randn(sizes, generator=generator, dtype=torch.float64, device="cpu")
-    with on_threads(1):  # QR and matrix products have other last bits on another number of threads
+    with on_threads(1):  # the last bits of QR and matrix products depend on the number of threads
         q, r = torch.linalg.qr(tall)
     signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0)
     matrix: torch.Tensor = q * signs.unsqueeze(-2)

@@ -1,4 +1,4 @@
-"""Names that users give: looked up in a table, matched with a glob, and those that there are in messages."""
+"""Names from users: look them up in a table, match globs, and list or suggest names in messages."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -12,10 +12,10 @@ def lookup(table: Mapping[str, Entry], name: str, what: str) -> Entry:
     """Return ``table[name]``.
 
     Args:
-        what: the argument's name, for the message.
+        what: name of the argument, for the message.
 
     Raises:
-        ValueError: no such entry; the message lists those there are.
+        ValueError: there is no such entry; the message lists the entries.
 
     Example:
         >>> lookup({"erk": 1}, "erk", "distribution")
@@ -31,7 +31,7 @@ def lookup(table: Mapping[str, Entry], name: str, what: str) -> Entry:
 
 
 def matches_pattern(pattern: str, name: str) -> bool:
-    """Whether `name` is `pattern`, or matches it as a glob (``*`` also runs over dots).
+    """Whether `name` is `pattern`, or matches it as a glob (``*`` also matches dots).
 
     Example:
         >>> matches_pattern("*.attn.qkv", "blocks.0.attn.qkv"), matches_pattern("head", "heads")
@@ -41,7 +41,7 @@ def matches_pattern(pattern: str, name: str) -> bool:
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Return names for a message; of many, the first and how many more there are.
+    """Return names for a message: at most `most` of them, and the number of the others.
 
     Example:
         >>> listed(["fc1", "fc2", "fc3", "fc4"], most=2), listed([])
@@ -53,7 +53,7 @@ def listed(names: Iterable[str], most: int = 12) -> str:
 
 
 def did_you_mean(name: object, names: Iterable[str]) -> str:
-    """Return the end of a message that names what is spelt nearly like `name`, if anything is.
+    """Return the end of a message that suggests the most similar of `names`, if any is similar to `name`.
 
     Example:
         >>> did_you_mean("excludes", ["include", "exclude"]), did_you_mean("x", ["include"])

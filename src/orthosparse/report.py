@@ -1,4 +1,4 @@
-"""The table that sparsify and prune return: what each layer was asked for, got and measures; text and notebooks."""
+"""The table that sparsify and prune return: counts and measurements of each layer, as text or HTML."""
 
 import math
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ PROBLEMS = _EMPTY, _OUTPUTS, _INPUTS, _RANK, _TAP = (
     "lose rank through their stride",
     "do not mix neighbouring positions",
 )
-_MOST_WARNINGS = 3  # that are printed one by one
-_ORTHOGONAL = 1e-3  # a score that rounding alone can leave
+_MOST_WARNINGS = 3  # more are counted, not printed one by one
+_ORTHOGONAL = 1e-3  # scores below this are due to rounding
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Report:
         return [self._total(), *replaced, *left]
 
     def _warning_lines(self) -> list[str]:
-        """Return the warnings, or where they are many, one line that counts the layers of each kind."""
+        """Return the warnings or, if there are many, one line with the number of layers of each kind."""
         if len(self.warnings) <= _MOST_WARNINGS:
             return [f"warning: {warning}" for warning in self.warnings]
         kinds = {kind: sum(kind in row.problems for row in self.rows) for kind in PROBLEMS}
@@ -185,7 +185,7 @@ def _cells(row: Row) -> dict[str, str]:
 
 
 def _toned(row: Row, cells: dict[str, str]) -> dict[str, Text]:
-    """Return the cells with a tone where they mean something: orthogonal, empty, unreachable, or only a note."""
+    """Return the cells, with a tone for those that are orthogonal, empty, unreachable, or notes."""
     tones = {
         "got": "bad" if not row.got else "",
         "orthogonality": "good" if row.orthogonality < _ORTHOGONAL else "",
@@ -207,8 +207,8 @@ def row_of(
     structure: str,
     floor: int = 0,
 ) -> Row:
-    """Measure one layer, given its whole (not sharded) weight and mask, and the structure that was asked for."""
-    # To each expert its own outputs and inputs, as to each group.
+    """Measure one layer, from its whole (not sharded) weight and mask, and the structure that was asked for."""
+    # Each expert has its own outputs and inputs, as each group has.
     mask, groups = (mask.flatten(0, 1), layer.experts) if layer.stacked else (mask, layer.groups)
     out, into = (dead(mask, groups=groups, transposed=layer.transposed) for dead in (dead_outputs, dead_inputs))
     rank, stride_note = _stride(layer, weight)
@@ -240,14 +240,14 @@ def row_of(
 
 
 def _count_note(asked: int, got: int, floor: int) -> str:
-    """Say what became of a layer's count."""
+    """Say how the count of a layer was changed, if it was."""
     if asked < floor:
         return f"raised to its floor {floor}" if got >= floor else f"partial: floor {floor}"
     return f"gave {asked - got}" if got < asked else f"took {got - asked}" if got > asked else ""
 
 
 def _zeros_note(layer: Layer, weight: torch.Tensor, dead: torch.Tensor) -> str:
-    """Say how many outputs of a convolution have active weights, and none that is not zero."""
+    """Say how many outputs of a convolution have active weights that are all zero, if any."""
     if layer.taps == 1:
         return ""
     zeros = dead_outputs(weight, groups=layer.groups, transposed=layer.transposed) & ~dead
@@ -265,7 +265,7 @@ def _structure_note(layer: Layer, structure: str) -> str:
 
 
 def _score(layer: Layer, weight: torch.Tensor, gain: float) -> float:
-    """All matrices of the layer together, as the blocks of one block-diagonal map."""
+    """Return the score of all matrices of the layer together, as the blocks of one block-diagonal map."""
     own: dict[str, Any] = {"gain": gain, "stride": layer.geometry["stride"] if layer.strided else 1}
     own["dtype"] = torch.float64 if weight.dtype == torch.float64 else torch.float32
     kernels = _on_signal(layer, weight)
@@ -273,7 +273,7 @@ def _score(layer: Layer, weight: torch.Tensor, gain: float) -> float:
 
 
 def _on_signal(layer: Layer, weight: torch.Tensor) -> list[torch.Tensor]:
-    """Return the layer's kernels; without a stride, dilation makes no difference to large signals."""
+    """Return the kernels, dilated if the layer has a stride; otherwise dilation does not matter for large signals."""
     kernels, dilation = layer.kernels(weight), layer.geometry["dilation"]
     if not layer.strided or max(dilation) == 1:
         return kernels
@@ -281,7 +281,7 @@ def _on_signal(layer: Layer, weight: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _stride(layer: Layer, weight: torch.Tensor) -> tuple[tuple[int, int] | None, str]:
-    """Return the rank of a strided convolution and the most it could be, and which pixels its weights leave out."""
+    """Return rank and largest possible rank of a strided convolution, and a note if its weights skip pixels."""
     if not layer.strided:
         return None, ""
     stride = layer.geometry["stride"]

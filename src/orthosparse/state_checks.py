@@ -1,4 +1,4 @@
-"""What state dicts, their entries and the paths of their files must be, with errors as those of `checks`."""
+"""Checks of state dicts, their entries and the paths of their files, with errors as in `checks`."""
 
 from collections.abc import Mapping
 from os import PathLike
@@ -52,11 +52,11 @@ def check_weights(state: Mapping[str, Any], name: str = "state") -> Mapping[str,
 
 
 def check_loadable(key: str, value: torch.Tensor, tensor: torch.Tensor, *, assign: bool) -> None:
-    """Raise unless `value` can be copied into the model's `tensor` (or put in its place, by `assign`).
+    """Raise unless `value` can be copied into the model's `tensor` (or replace it, with `assign`).
 
     Raises:
-        TypeError: no dense tensor, or of another kind of numbers (real, integer, bool, complex).
-        ValueError: `tensor` or `value` has no memory.
+        TypeError: `value` is not a dense tensor, or has another kind of numbers (real, integer, bool, complex).
+        ValueError: `tensor` or `value` has no storage.
     """
     if not isinstance(value, torch.Tensor) or not is_dense(value):
         raise TypeError(f"state: expected a dense tensor for {key!r}; got {describe(value)}")
@@ -74,8 +74,8 @@ def check_storable(key: str, value: object) -> None:
     """Raise unless an entry of a model's state dict is a tensor that can be written to a file.
 
     Raises:
-        TypeError: no tensor, or one that is sparse, nested, quantized or of more than 8 bytes for a number.
-        ValueError: no memory, or only a part of it on this process.
+        TypeError: it is not a tensor, or is sparse, nested or quantized, or has more than 8 bytes per number.
+        ValueError: it has no storage, or is sharded.
     """
     if not isinstance(value, torch.Tensor) or not is_dense(value):
         raise TypeError(f"model: expected dense tensors in its state dict; {key!r} is {describe(value)}")
@@ -85,7 +85,7 @@ def check_storable(key: str, value: object) -> None:
         raise TypeError(f"model: expected numbers of at most 8 bytes; {key!r} has {value.dtype}")
     if hasattr(value, "placements"):  # a DTensor, which costs more to import than the library
         raise ValueError(f"model: expected whole tensors; {key!r} is sharded")
-    if hasattr(value, "__tensor_flatten__"):  # made of others, such as 2:4 in torch's own format
+    if hasattr(value, "__tensor_flatten__"):  # a wrapper of other tensors, such as 2:4 in torch's format
         raise TypeError(f"model: expected plain tensors in its state dict; {key!r} is a {type(value).__name__}")
 
 
@@ -94,11 +94,11 @@ def _kind(tensor: torch.Tensor) -> tuple[bool, bool, bool]:
 
 
 def check_path(path: object) -> Path:
-    """Return `path` as one that can name a file.
+    """Return `path` as a Path that can name a file.
 
     Raises:
-        TypeError: no string and no path.
-        ValueError: an empty one, or one with a null character.
+        TypeError: it is neither a string nor a path.
+        ValueError: it is empty, or has a null character.
 
     Example:
         >>> check_path(3)
@@ -109,7 +109,7 @@ def check_path(path: object) -> Path:
     if not isinstance(path, str | PathLike):
         came = f"a {type(path).__name__}: give the path first" if isinstance(path, nn.Module) else describe(path)
         raise TypeError(f"path: expected the path of a file; got {came}")
-    found = Path(path)
-    if not found.name or "\0" in str(found):
+    checked = Path(path)
+    if not checked.name or "\0" in str(checked):
         raise ValueError(f"path: expected the path of a file; got {str(path)!r}")
-    return found
+    return checked

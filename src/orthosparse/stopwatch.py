@@ -1,4 +1,4 @@
-"""Times of calls that can be compared, because they are taken in turn."""
+"""Time several calls in turn, so that their times can be compared."""
 
 from collections.abc import Callable, Mapping
 from time import perf_counter, thread_time
@@ -12,12 +12,12 @@ Key = TypeVar("Key")
 def seconds_in_turn(
     calls: Mapping[Key, Callable[[], Any]], device: torch.device, *, block: float, rounds: int
 ) -> dict[Key, float]:
-    """Return the seconds that each call takes.
+    """Return the seconds per call of each function in `calls`.
 
-    In every round each call is repeated for about `block` seconds, one after the other, so that all of them meet the
-    machine in the same state; the shortest round counts, which other programs have disturbed least.
+    In every round, each call in turn is repeated for about `block` seconds, so that all run under the same conditions.
+    The result is the mean of the fastest round, which other programs have disturbed least.
     """
-    for call in calls.values():  # kernels are chosen, caches filled
+    for call in calls.values():  # warm up: choose kernels, fill caches
         call()
     times = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
@@ -37,6 +37,6 @@ def _mean(call: Callable[[], Any], device: torch.device, block: float) -> float:
 def _now(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    # The time of this thread, where it does all the work: other programs on the machine do not add to it.
+    # The CPU time of this thread, if it does all the work: other programs do not add to it.
     alone = device.type == "cpu" and torch.get_num_threads() == 1
     return thread_time() if alone else perf_counter()

@@ -1,8 +1,8 @@
 """Structures: the units of a matrix that are active or not, which of them fit a matrix, and which a mask has.
 
-``"entries"`` are single weights. ``"block:64"`` is square blocks of 64 x 64 weights, 64 or another power of two from 16
-on. ``"2:4"`` is two of any aligned four, along rows and along columns. A tensor of one tap, ``[out, in, 1, ...]``,
-counts as the matrix it holds; the grid of a tensor has one entry for each of its units.
+``"entries"`` are single weights. ``"block:64"`` is square blocks of 64 x 64 weights (or another power of two, at least
+16). ``"2:4"`` is two of every aligned four, along rows and along columns. A tensor with one tap, ``[out, in, 1, ...]``,
+counts as a matrix. The grid of a tensor has one entry for each of its units.
 """
 
 import math
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 ENTRIES, TWO_OF_FOUR = "entries", "2:4"
-SMALLEST_BLOCK = 16  # what the matrix units of a GPU multiply at once
+SMALLEST_BLOCK = 16  # size of the matrices that the tensor cores of a GPU multiply
 BLOCK = "block:"
 
 
 def block_of(structure: str) -> int:
-    """Return the side of a structure's blocks; 1 where its units are entries.
+    """Return the side of the blocks of a structure; 1 if its units are entries.
 
     Example:
         >>> block_of("block:64"), block_of("entries")
@@ -26,9 +26,9 @@ def block_of(structure: str) -> int:
 
 
 def fitting(structure: str, sides: Iterable[int]) -> str:
-    """Return `structure`, or where its blocks divide not all `sides`, one of the largest smaller blocks that do.
+    """Return `structure`, or the largest smaller blocks whose side divides all `sides` if its blocks do not.
 
-    Where there is none, or four does not divide them all, that is ``"entries"``.
+    If there are none, or if ``"2:4"`` is asked for and four does not divide all sides, return ``"entries"``.
 
     Example:
         >>> fitting("block:64", [768, 96]), fitting("block:64", [768, 10])
@@ -41,7 +41,7 @@ def fitting(structure: str, sides: Iterable[int]) -> str:
 
 
 def largest_fitting(block: int, fits: Callable[[int], bool]) -> str | None:
-    """Return the structure of the largest units below `block` that fit, entries (blocks of 1) being the last.
+    """Return the structure of the largest units below `block` that fit; entries (blocks of side 1) come last.
 
     Example:
         >>> largest_fitting(64, lambda block: block < 20)
@@ -55,7 +55,7 @@ def largest_fitting(block: int, fits: Callable[[int], bool]) -> str | None:
 
 
 def grid_of(mask: torch.Tensor, block: int) -> torch.Tensor:
-    """Return which blocks of a mask of whole blocks are active; with blocks of 1, the mask itself.
+    """Return which blocks of a mask of whole blocks are active; with blocks of side 1, the mask itself.
 
     Example:
         >>> grid_of(torch.ones(32, 48, dtype=torch.bool), 16).shape
@@ -65,7 +65,7 @@ def grid_of(mask: torch.Tensor, block: int) -> torch.Tensor:
 
 
 def means_of(scores: torch.Tensor, block: int) -> torch.Tensor:
-    """Return the mean of each block; with blocks of 1, the scores themselves."""
+    """Return the mean of each block; with blocks of side 1, the scores themselves."""
     if block == 1:
         return scores
     rows, cols = scores.shape[0] // block, scores.shape[1] // block
@@ -73,7 +73,7 @@ def means_of(scores: torch.Tensor, block: int) -> torch.Tensor:
 
 
 def tiled(grid: torch.Tensor, block: int, shape: Sequence[int]) -> torch.Tensor:
-    """Return the tensor of `shape` whose blocks have the values of `grid`; with blocks of 1, the grid itself."""
+    """Return the tensor of `shape` whose blocks have the values of `grid`; with blocks of side 1, the grid itself."""
     if block == 1:
         return grid
     return grid.repeat_interleave(block, 0).repeat_interleave(block, 1).reshape(tuple(shape))
@@ -82,8 +82,8 @@ def tiled(grid: torch.Tensor, block: int, shape: Sequence[int]) -> torch.Tensor:
 def two_of_four(sides: Sequence[int], generator: torch.Generator) -> list[torch.Tensor]:
     """Return, for each side, a random choice of two of every aligned four indices, as bools.
 
-    Entries whose row and column are both chosen, or both not, are a matrix of two independent halves: of any aligned
-    four along its rows or columns two are active.
+    The entries whose row and column are both chosen, or both not chosen, form a matrix of two independent halves, in
+    which two of every aligned four along rows and along columns are active.
 
     Example:
         >>> rows, cols = two_of_four((8, 12), torch.Generator().manual_seed(0))
@@ -95,9 +95,9 @@ def two_of_four(sides: Sequence[int], generator: torch.Generator) -> list[torch.
 
 
 def structure_of(mask: torch.Tensor) -> str:
-    """Return the structure that a mask has: blocks as large as can be, 2:4, or else entries.
+    """Return the structure of a mask: 2:4, the largest possible blocks, or else entries.
 
-    A full mask, an empty one, and that of a kernel of several taps have entries.
+    The structure of full masks, empty masks and masks of kernels with several taps is entries.
 
     Example:
         >>> structure_of(tiled(torch.eye(3, dtype=torch.bool), 32, (96, 96)))
@@ -115,7 +115,7 @@ def structure_of(mask: torch.Tensor) -> str:
 
 
 def _edges(matrix: torch.Tensor) -> list[int]:
-    """Return the rows that differ from the row before."""
+    """Return the indices of rows that differ from the row before."""
     differ = (matrix[1:] != matrix[:-1]).any(1)
     edges: list[int] = (differ.nonzero().flatten() + 1).tolist()
     return edges
@@ -124,7 +124,7 @@ def _edges(matrix: torch.Tensor) -> list[int]:
 def _is_two_of_four(matrix: torch.Tensor) -> bool:
     if any(side % 4 for side in matrix.shape):
         return False
-    if not bool((matrix[:4].unflatten(1, (-1, 4)).sum(2) == 2).all()):  # the first rows rule most masks out
+    if not bool((matrix[:4].unflatten(1, (-1, 4)).sum(2) == 2).all()):  # the first rows already exclude most masks
         return False
     fours = matrix.unflatten(1, (-1, 4)).sum(2), matrix.unflatten(0, (-1, 4)).sum(1)
     return all(bool((four == 2).all()) for four in fours)

@@ -1,4 +1,4 @@
-"""A model that runs on other tensors or in another mode for the time of a block, and afterwards is as it was."""
+"""Run a model with other tensors or in another mode for the duration of a block, and restore it afterwards."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,16 +12,16 @@ from torch import Tensor, nn
 def substituted(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
     """Substitute `tensors` for the parameters and buffers of these names in `model` while the block runs.
 
-    A tensor that several modules hold (tied weights, a module registered under several names) is substituted in each
-    of them, whichever of its names is given. However the block ends, every module then holds the object that it held
-    before, and what the block registered is gone. `torch.func.functional_call` does not promise that: it visits a
-    shared module once for each of its names, and puts back what it had substituted.
+    A tensor that several modules hold (tied weights, a module registered under several names) is substituted in all of
+    them, whichever of its names is given. After the block, even if it raises, every module holds the same objects as
+    before, and what the block registered is removed. `torch.func.functional_call` does not guarantee this: it visits a
+    shared module once for each of its names, and restores the tensor that it had substituted.
 
     Args:
-        tensors: by name in `model`; what is not named stays.
+        tensors: by name in `model`; all others stay.
 
     Raises:
-        KeyError: a name that the model has not; nothing is substituted then.
+        KeyError: `model` does not have a name; nothing is substituted.
 
     Example:
         >>> model = nn.Linear(1, 1, bias=False)
@@ -48,27 +48,27 @@ def substituted(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[Non
 
 
 def _fill(table: dict[str, Any], held: Mapping[str, Any]) -> None:
-    """Let `table` hold this, in this order."""
+    """Make `table` equal to `held`, in the same order."""
     if list(table.keys()) != list(held):
         table.clear()
-    for key, tensor in held.items():  # one by one: a scripted module's table knows no update
+    for key, tensor in held.items():  # one by one: the table of a scripted module has no update
         table[key] = tensor
 
 
 def frozen_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters as constants and copies of the buffers, to be substituted in the model."""
+    """Return detached parameters and copies of the buffers, to be substituted in the model."""
     parameters = {name: value.detach() for name, value in model.named_parameters()}
     return parameters | {name: value.detach().clone() for name, value in model.named_buffers()}
 
 
 @contextmanager
 def preserve(model: nn.Module, device: torch.device | None = None) -> Iterator[None]:
-    """Put back, however the block ends: every submodule's mode, attributes and buffers, and the global generators.
+    """Restore after the block, even if it raises: mode, attributes and buffers of all modules, and global generators.
 
-    Parameters are not put back: inside, a model is to be run on other tensors (`substituted`, `with_tensors`).
+    Parameters are not restored: run the model with other tensors in the block (`substituted`, `with_tensors`).
 
     Args:
-        device: where the model's inputs are, if that may be another device than that of its tensors.
+        device: device of the inputs of the model, if it may differ from that of its tensors.
     """
     modules = list(model.modules())
     attributes = [dict(vars(module)) for module in modules]
@@ -91,7 +91,7 @@ def preserve(model: nn.Module, device: torch.device | None = None) -> Iterator[N
             vars(module).update(before)
             module._buffers.clear()
             module._buffers.update(held)
-        for each, content in lists:  # recurrent layers keep the tensors they ran with last in one
+        for each, content in lists:  # recurrent layers keep the tensors of their last call in a list
             each[:] = content
 
 
@@ -105,9 +105,9 @@ def seed_generators(model: nn.Module, seed: int, device: torch.device | None = N
 
 @contextmanager
 def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """Let `model` hold these tensors, by parameter or buffer name, in place of its own while the block runs.
+    """Substitute `tensors`, by parameter or buffer name, in `model` while the block runs.
 
-    The backward pass belongs inside the block, for layers that are recomputed there.
+    Run the backward pass inside the block too, because checkpointed layers are recomputed in it.
     """
     with without_cudnn(model), substituted(model, tensors):
         yield
@@ -117,7 +117,7 @@ def with_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[No
 def without_cudnn(model: nn.Module) -> Iterator[None]:
     """Run recurrent models without cuDNN.
 
-    It would move substituted weights into memory of its own, and has no second derivative for them.
+    cuDNN would move substituted weights into its own memory, and has no second derivative for them.
     """
     before = torch.backends.cudnn.enabled
     torch.backends.cudnn.enabled = before and not any(isinstance(module, nn.RNNBase) for module in model.modules())

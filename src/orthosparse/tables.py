@@ -4,16 +4,16 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TypeAlias
 
-Text: TypeAlias = str | tuple[str, str]  # a text, or one with its tone
+Text: TypeAlias = str | tuple[str, str]  # a text, or a text and its tone
 TONES = {"good": "#2e8b57", "warning": "#b8860b", "bad": "#c0392b", "faint": "#808080"}  # on light and dark pages
 WORDS = ("layer", "shape", "form", "note", "isometry")  # the headings of columns that hold no numbers
 
 
 def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[str]) -> str:
-    """Return a table in columns as wide as their widest cell.
+    """Return a table whose columns are as wide as their widest cell.
 
     Args:
-        left: the headings whose columns stand to the left; the others, of numbers, stand to the right.
+        left: headings of the columns that are aligned left; the others, which hold numbers, are aligned right.
 
     Example:
         >>> print(text_table(["layer", "ratio"], [["fc1", "2.5"], ["a", "10.0"]], left=["layer"]))
@@ -37,10 +37,10 @@ def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left: 
 def html_table(
     headings: Sequence[str], rows: Iterable[Sequence[Text]], foot: Sequence[Text] = (), *, fold: int = 24
 ) -> str:
-    """Return a table, and below it the lines of `foot`; every text is escaped.
+    """Return a table with the lines of `foot` below it; all texts are escaped.
 
-    Numbers stand to the right, words to the left. A text may be a pair of it and a tone, a key of TONES. A table of
-    more than `fold` rows is folded up.
+    Numbers are aligned right, words left. A text may be a pair of text and tone, a key of TONES. A table of more than
+    `fold` rows is collapsed.
 
     Example:
         >>> html_table(["note"], [["a<b"]], ["one"])  # doctest: +NORMALIZE_WHITESPACE

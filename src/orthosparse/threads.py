@@ -1,4 +1,4 @@
-"""How many threads torch computes on, and layers shared among threads: each takes the next that is left."""
+"""The number of threads that torch uses, and threads that process layers in parallel."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-_LARGE = 2**20  # weights from which more than one thread pays
+_LARGE = 2**20  # number of weights from which more than one thread pays off
 _here = threading.local()
 
 
 def kernel_threads(weights: int) -> int:
-    """Return how many threads a kernel may take: torch's number, but one for few weights, or inside of `workers`."""
+    """Return the number of threads for a kernel: torch's number, but 1 for few weights or inside `workers`."""
     return 1 if weights < _LARGE or getattr(_here, "shared", False) else torch.get_num_threads()
 
 
 @contextmanager
 def on_threads(number: int | None) -> Iterator[None]:
-    """Let torch compute on so many threads while the block runs; None: on as many as before."""
+    """Set the number of threads that torch uses while the block runs; None keeps it."""
     before = torch.get_num_threads()
     torch.set_num_threads(before if number is None else number)
     try:
@@ -30,10 +30,10 @@ def on_threads(number: int | None) -> Iterator[None]:
 
 @contextmanager
 def workers(sizes: Sequence[int]) -> Iterator[Callable[..., Iterator[Any]]]:
-    """Yield a ``map`` that works with as many threads as torch has, for items of so many weights each.
+    """Yield a ``map`` that uses as many threads as torch, for items with the numbers of weights in `sizes`.
 
-    It is Python's own, one item after the other with all threads in their kernels, where there are few weights or one
-    item has most of them. What has not begun when the block raises does not begin.
+    If there are few weights, or one item has most of them, it is Python's ``map``: one item at a time, with all threads
+    in its kernels. If the block raises, items that have not started are cancelled.
 
     Example:
         >>> with workers([100, 100]) as parallel_map:
@@ -50,7 +50,7 @@ def workers(sizes: Sequence[int]) -> Iterator[Callable[..., Iterator[Any]]]:
         yield pool.map
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)  # what new threads start with, which work that sets it for itself may have left
+        torch.set_num_threads(before)  # new threads start with this number, which the work may have changed
 
 
 def _share() -> None:

@@ -1,4 +1,4 @@
-"""Second derivatives: operations of torch that have none, in a form that has them."""
+"""Second derivatives for operations of torch that have none, through equivalent forms that do."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 @contextmanager
 def twice_differentiable() -> Iterator[None]:
-    """Run a model so that its derivatives can be differentiated; its values stay what they are.
+    """Run models in the block so that their derivatives can be differentiated; outputs do not change.
 
     Example:
         >>> x = torch.ones(1, requires_grad=True)

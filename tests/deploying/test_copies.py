@@ -43,7 +43,7 @@ def test_outputs_may_be_nested_and_must_be_there():
 
     found = outputs_of(Nested(), ((torch.ones(1),), {}))
     assert [float(each) for each in found] == [1.0, 2.0]
-    with pytest.raises(ValueError, match="model: expected one that returns tensors"):
+    with pytest.raises(ValueError, match="model: expected one that returns floating-point tensors; got none"):
         outputs_of(Nothing(), ((torch.ones(1),), {}))
 
 

@@ -250,11 +250,11 @@ def test_a_declaration_is_the_whole_truth_about_its_module():
     ("declared", "message"),
     [
         ({"w_inn": "in out"}, r"Gated.__orthosparse__: 'g.w_inn': expected a parameter of the module \(w_in, w_out"),
-        ({"w_in": "io"}, r"'g.w_in': expected a word for each side of \(4, 10\): 'out in' or 'in out'.*got 'io'"),
-        ({"w_in": "out in tap"}, "expected a word for each side"),
-        ({"kernel": "out in"}, "expected a word for each side"),
-        ({"kernel": "tap out in"}, "expected a word for each side"),
-        ({"kernel": "out in in"}, "expected a word for each side"),
+        ({"w_in": "io"}, r"'g.w_in': expected one word per dimension of \(4, 10\): 'out in' or 'in out'.*got 'io'"),
+        ({"w_in": "out in tap"}, "expected one word per dimension"),
+        ({"kernel": "out in"}, "expected one word per dimension"),
+        ({"kernel": "tap out in"}, "expected one word per dimension"),
+        ({"kernel": "out in in"}, "expected one word per dimension"),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""The fastest form of a trained sparse network for inference, measured: dead units removed, each layer in its form."""
+"""Make a trained sparse network fast for inference: remove dead units, and measure the fastest form of each layer."""
 
 from orthosparse.deploying.deployed import deploy
 from orthosparse.deploying.table import DeployedLayer, DeployTable

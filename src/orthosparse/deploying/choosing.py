@@ -1,4 +1,4 @@
-"""The fastest form of each layer, measured on the inputs that it gets, in one pass through the network."""
+"""Choose the fastest form of each layer, measured on its own inputs in one forward pass of the network."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,11 +19,11 @@ from orthosparse.progress import Reporter
 from orthosparse.stopwatch import seconds_in_turn
 
 _BLOCK, _ROUNDS = 0.005, 7
-_MARGIN = 0.9  # a form replaces the one that would be taken without it if it takes at most this share of the time
+_MARGIN = 0.9  # a form replaces the default one if it takes at most this fraction of its time
 
 
 def choose(model: nn.Module, arguments: Arguments, tolerance: float, report: Reporter) -> tuple[DeployedLayer, ...]:
-    """Replace the layers of `model` by their fastest forms, in place; return one row per layer, in call order."""
+    """Replace the layers of `model` with their fastest forms, in place; return one row per layer, in call order."""
     layers = {name: module for name, module in model.named_modules() if name and type(module) in LAYERS}
     reached: list[_Choice] = []
 
@@ -44,16 +44,16 @@ def choose(model: nn.Module, arguments: Arguments, tolerance: float, report: Rep
 
 
 class _Choice(nn.Module):
-    """A layer that measures its forms when it is first called, and is the fastest of them from then on."""
+    """A layer that times its forms in the first call, and uses the fastest one from then on."""
 
     def __init__(self, name: str, layer: Any, tolerance: float, measured: Callable[["_Choice"], None]) -> None:
         super().__init__()
         row = row_of(name, layer, note="not reached by the example")
-        # Not registered as modules: the layer is to be replaced in the network, and not in here.
+        # Not registered as submodules, so that `exchange` replaces the layer in the network and not here.
         vars(self).update(name=name, layer=layer, tolerance=tolerance, measured=measured, chosen=layer, row=row)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
-        """Return what the chosen form computes."""
+        """Return the output of the chosen form."""
         if not self.row.times:
             chosen, row = _fastest(self.name, self.layer, input, self.tolerance)
             vars(self).update(chosen=chosen, row=row)
@@ -61,12 +61,12 @@ class _Choice(nn.Module):
         result: Tensor = self.chosen(input)
         return result
 
-    def __getattr__(self, name: str) -> Any:  # modules around this one may read its weight instead of calling it
+    def __getattr__(self, name: str) -> Any:  # a parent module may read the weight instead of calling this one
         return getattr(vars(self)["layer"], name)
 
 
 def row_of(name: str, layer: Layer, **fields: Any) -> DeployedLayer:
-    """Return a row of a layer that is dense."""
+    """Return the row of a dense layer."""
     weight = layer.weight
     density = int(weight.count_nonzero()) / max(1, weight.numel())
     return DeployedLayer(name, tuple(weight.shape), density, DENSE, **fields)
@@ -85,7 +85,7 @@ def _fastest(name: str, layer: Layer, x: Tensor, tolerance: float) -> tuple[nn.M
     dense = _dense(times, x)
     best = min(times, key=times.__getitem__)
     form = best if times[best] < _MARGIN * times[dense] else dense
-    fastest_dense = min(taken for form, taken in times.items() if form in (DENSE, CHANNELS_LAST))
+    fastest_dense = min(seconds for form, seconds in times.items() if form in (DENSE, CHANNELS_LAST))
     slower = [each for each in times if form == dense and each not in (DENSE, CHANNELS_LAST)]
     notes += [f"{each} takes {times[each] / fastest_dense:.2f}x the time" for each in slower]
     row = row_of(name, layer, times=times, ratio=fastest_dense / times[form], note="; ".join(notes))
@@ -93,7 +93,7 @@ def _fastest(name: str, layer: Layer, x: Tensor, tolerance: float) -> tuple[nn.M
 
 
 def _dense(times: dict[str, float], x: Tensor) -> str:
-    """The dense form that is taken if no other is faster: in the memory format of the inputs, unless that is slower."""
+    """Return the default form: dense, in the memory format of the inputs unless the other format is faster."""
     if CHANNELS_LAST not in times:
         return DENSE
     last = not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
@@ -102,7 +102,7 @@ def _dense(times: dict[str, float], x: Tensor) -> str:
 
 
 def keep_features_first(model: nn.Module) -> None:
-    """Let linear layers of entries return results features first in memory, if only such layers read them."""
+    """Have EntriesLinear layers store their outputs features first if only other EntriesLinear layers read them."""
     if not isinstance(model, fx.GraphModule):
         return
     for name, calls in calls_of(model).items():

@@ -1,4 +1,4 @@
-"""A copy of a model for inference: masks taken off, eval mode, on a device; and what it is called with."""
+"""Copy a model for inference, in eval mode and without masks; run the copy and compare outputs."""
 
 from copy import deepcopy
 from typing import Any, TypeVar
@@ -21,8 +21,8 @@ def inference_copy(model: nn.Module, device: torch.device | None) -> nn.Module:
     """Return a copy of `model` in eval mode, without masks and gradients; the model is unchanged.
 
     Raises:
-        TypeError: not a module.
-        ValueError: parameters without shapes, sharded ones, or another parametrization after a mask.
+        TypeError: `model` is not a module.
+        ValueError: a parameter is lazy or sharded or has no storage, or a mask is followed by another parametrization.
     """
     model = unwrapped(check_model(model))
     model = getattr(model, "_orig_mod", model)  # of torch.compile
@@ -37,28 +37,28 @@ def inference_copy(model: nn.Module, device: torch.device | None) -> nn.Module:
 
 
 def arguments_of(example: Any, device: torch.device | None) -> Arguments:
-    """Return what a model is called with (see `check_arguments`), detached and on a device."""
+    """Return the arguments of a call of the model (see `check_arguments`), detached and on `device`."""
     arguments = check_arguments(example, "example")
     return tree_map(lambda value: value.detach().to(device) if isinstance(value, Tensor) else value, arguments)  # type: ignore[no-any-return]
 
 
 def outputs_of(model: nn.Module, arguments: Arguments) -> list[Tensor]:
-    """Return the tensors of real numbers that a model returns.
+    """Return the floating-point tensors in the output of a model.
 
     Raises:
-        ValueError: the model cannot take the arguments, or returns none.
+        ValueError: the model cannot take the arguments, or returns no such tensor.
     """
     args, kwargs = arguments
     with torch.inference_mode(), named_on_error("example"):
         result = model(*args, **kwargs)
     outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if not outputs:
-        raise ValueError("model: expected one that returns tensors of real numbers; found none in its output")
+        raise ValueError("model: expected one that returns floating-point tensors; got none")
     return outputs
 
 
 def difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
-    """Return the largest difference between tensors, over the largest of those expected; infinity where shapes differ.
+    """Return the largest difference, as a fraction of the largest expected output; infinity if shapes differ.
 
     Example:
         >>> difference([torch.tensor([1.0, 4.0])], [torch.tensor([2.0, 4.0])])
@@ -73,9 +73,9 @@ def difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
 
 
 def in_format(model: M, memory_format: torch.memory_format) -> M:
-    """Return a copy of `model` whose four-dimensional tensors have a memory format."""
+    """Return a copy of `model` whose 4-d parameters and buffers are in `memory_format`."""
     new = deepcopy(model)
-    for tensor in [*new.parameters(), *new.buffers()]:  # torch's own `to` fails on five dimensions
+    for tensor in [*new.parameters(), *new.buffers()]:  # torch's own `to` fails on 5-d tensors
         if tensor.dim() == 4:
             tensor.data = tensor.data.contiguous(memory_format=memory_format)
     return new

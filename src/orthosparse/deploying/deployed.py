@@ -1,4 +1,4 @@
-"""deploy: the fastest form of a trained sparse network for inference, measured, or left as it is."""
+"""deploy: return the fastest measured form of a trained sparse network for inference."""
 
 from collections.abc import Iterable
 from copy import deepcopy
@@ -72,8 +72,8 @@ def deploy(
     check_flag(compile, "compile")
     if threads is not None:
         check_at_least(threads, 1, "threads")
-    where = _device(device)
-    plain, arguments = inference_copy(model, where), arguments_of(example, where)
+    target = _device(device)
+    plain, arguments = inference_copy(model, target), arguments_of(example, target)
     limit = _tolerance(plain, tolerance)
     report = reporter(progress)
     with on_threads(threads):
@@ -123,14 +123,14 @@ def _tolerance(model: nn.Module, tolerance: float | None) -> float:
 
 
 def _dense(row: DeployedLayer) -> DeployedLayer:
-    """The row of a layer that has its dense form because the whole network is faster so."""
+    """Return the row of a layer that stays dense because the whole network is faster that way."""
     if row.form.startswith(DENSE):
         return row
     return replace(row, form=DENSE, ratio=1.0, note=f"{row.form} is faster, but not in the whole network")
 
 
 def _weights(model: nn.Module) -> Iterable[Tensor]:
-    """The weights of the layers, of compact ones the active entries."""
+    """Yield the weights of the layers; those of compact layers are the active entries."""
     for module in model.modules():
         if isinstance(module, Compact | Entries):
             yield module.values

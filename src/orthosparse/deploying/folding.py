@@ -1,4 +1,4 @@
-"""Batch norms folded into the linear layer or convolution before or after them, where that is exact in eval mode."""
+"""Fold batch norms into the linear layer or convolution before or after them, where that is exact in eval mode."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ _ARGUMENTS = ("input", "running_mean", "running_var", "weight", "bias", "trainin
 
 @torch.no_grad()
 def fold_norms(graph: fx.GraphModule) -> int:
-    """Fold every batch norm that can be folded into a layer that is called once; return how many.
+    """Fold batch norms into layers that are called only once; return the number of batch norms that were folded.
 
     A batch norm after a layer scales its rows. One before a layer scales its columns, which is exact unless the layer
-    pads with zeros that the shift does not reach.
+    pads with zeros, to which the shift was not applied.
     """
     folded = 0
     for node in list(graph.graph.nodes):
@@ -30,9 +30,9 @@ def fold_norms(graph: fx.GraphModule) -> int:
             continue
         before, after = node.args[0], next(iter(node.users)) if len(node.users) == 1 else None
         layer = own_layer(graph, before)
-        if layer is not None and len(before.users) == 1 and _channels_on_side_one(before, layer):
+        if layer is not None and len(before.users) == 1 and _channels_in_dim_one(before, layer):
             _fold_rows(layer, *affine)
-        elif (layer := own_layer(graph, after)) is not None and not pads(layer) and _channels_on_side_one(node, layer):
+        elif (layer := own_layer(graph, after)) is not None and not pads(layer) and _channels_in_dim_one(node, layer):
             _fold_columns(layer, *affine)
         else:
             continue
@@ -53,23 +53,23 @@ def pads(module: nn.Module) -> bool:
 
 
 def own_layer(graph: fx.GraphModule, node: object) -> Layer | None:
-    """Return the linear layer or convolution of torch's that a node calls, if nothing else uses it or its tensors."""
+    """Return the torch linear layer or convolution that a node calls, if nothing else uses it or its tensors."""
     if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return None
     module = graph.get_submodule(str(node.target))
     if not isinstance(module, LAYERS) or type(module) not in LAYERS or len(calls_of(graph)[str(node.target)]) > 1:
         return None
-    parameters = set(module.parameters())
-    shared = any(other is not module and parameters & set(other.parameters(recurse=False)) for other in graph.modules())
+    own = set(module.parameters())
+    shared = any(other is not module and own & set(other.parameters(recurse=False)) for other in graph.modules())
     return None if shared else module
 
 
 def set_tensors(module: Layer, weight: Tensor, bias: Tensor | None) -> None:
-    """Give a layer another weight and bias, in the type that its weight has."""
+    """Set the weight and bias of a layer, in the dtype of its weight, and update its sizes."""
     dtype = module.weight.dtype
     module.weight = nn.Parameter(weight.to(dtype).contiguous(), requires_grad=False)
-    held = None if bias is None else nn.Parameter(bias.to(dtype).contiguous(), requires_grad=False)
-    module.register_parameter("bias", held)
+    parameter = None if bias is None else nn.Parameter(bias.to(dtype).contiguous(), requires_grad=False)
+    module.register_parameter("bias", parameter)
     outputs, inputs = weight.shape[:2]
     if isinstance(module, nn.Linear):
         module.out_features, module.in_features = outputs, inputs
@@ -77,14 +77,14 @@ def set_tensors(module: Layer, weight: Tensor, bias: Tensor | None) -> None:
         module.out_channels, module.in_channels = outputs, inputs * module.groups
 
 
-def _channels_on_side_one(node: fx.Node, layer: nn.Module) -> bool:
-    """Whether the channels of a layer are those that a batch norm sees: those of sequences are on the last side."""
+def _channels_in_dim_one(node: fx.Node, layer: nn.Module) -> bool:
+    """Whether the channels of a layer are in dimension 1, as in a batch norm; in sequences they are in the last one."""
     shape = shape_of(node)
     return shape is not None and (isinstance(layer, CONVOLUTIONS) or len(shape) == 2)
 
 
 def _affine(graph: fx.GraphModule, node: fx.Node) -> tuple[Tensor, Tensor] | None:
-    """Scale and shift of a batch norm with running statistics, in float64; None for any other node."""
+    """Return scale and shift of a batch norm with running statistics, in float64; None for any other node."""
     if node.op == "call_module" and type(norm := graph.get_submodule(str(node.target))) in NORMS:
         return None if norm.training or norm.running_mean is None else scale_and_shift(norm)
     if node.op != "call_function" or node.target is not functional.batch_norm or not node.args:
@@ -99,7 +99,7 @@ def _affine(graph: fx.GraphModule, node: fx.Node) -> tuple[Tensor, Tensor] | Non
 
 
 def scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return what a batch norm multiplies and adds in eval mode, in float64."""
+    """Return scale and shift of a batch norm in eval mode, in float64."""
     assert isinstance(norm, NORMS)
     assert norm.running_mean is not None
     assert norm.running_var is not None
@@ -107,7 +107,7 @@ def scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _attribute(graph: fx.GraphModule, node: object) -> Tensor | None:
-    """The tensor of the model that a node reads."""
+    """Return the tensor of the model that a node reads; None if it reads none."""
     if not isinstance(node, fx.Node) or node.op != "get_attr":
         return None
     owner, _, name = str(node.target).rpartition(".")

@@ -16,11 +16,11 @@ from orthosparse.structures import ENTRIES, TWO_OF_FOUR, means_of, tiled
 
 DENSE, CHANNELS_LAST = "dense", "dense channels-last"
 _MOST = 0.5  # no sparse form is faster above this density
-_FILLED = 0.9  # the least share of the weights in blocks that is not zero; others are as well off as entries
+_FILLED = 0.9  # blocks are tried if at least this fraction of the weights in them is nonzero; else entries do as well
 
 
 def forms_of(name: str, layer: Layer) -> tuple[dict[str, nn.Module], str]:
-    """Return the modules that compute what `layer` does, by form, and why there is no sparse one among them."""
+    """Return a module for each form that `layer` can have, and why sparse forms are missing."""
     forms: dict[str, nn.Module] = {DENSE: layer}
     if layer.weight.dim() == 4:
         forms = {
@@ -35,7 +35,7 @@ def forms_of(name: str, layer: Layer) -> tuple[dict[str, nn.Module], str]:
     if isinstance(layer, nn.Linear) and layer.weight.is_cuda and fits_two_of_four(active):
         try:
             forms[TWO_OF_FOUR] = _semi_structured(layer)
-        except RuntimeError as error:  # of a type or of sides that torch has no kernel for
+        except RuntimeError as error:  # torch has no kernel for this dtype or shape
             notes.append(f"2:4: {first_line(error)}")
     if _is_matrix(layer) and (found := _blocks_of(active)):
         block, mask = found
@@ -48,12 +48,12 @@ def forms_of(name: str, layer: Layer) -> tuple[dict[str, nn.Module], str]:
 
 
 def fits_two_of_four(active: torch.Tensor) -> bool:
-    """Return whether at most two of any aligned four weights of a row are active: some of a 2:4 mask's may be zero."""
+    """Whether at most two of every aligned four weights of a row are nonzero (active weights of 2:4 may be zero)."""
     return active.shape[1] % 4 == 0 and bool((active.unflatten(1, (-1, 4)).sum(2) <= 2).all())
 
 
 def _blocks_of(active: torch.Tensor) -> tuple[int, torch.Tensor] | None:
-    """Return the side of the largest blocks that are nearly full of active weights, and the mask of these blocks."""
+    """Return the side of the largest blocks that are nearly full of nonzero weights, and the mask of these blocks."""
     matrix, number = active.flatten(1), int(active.sum())
     for block in sorted(SIZES, reverse=True):
         if all(side % block == 0 for side in matrix.shape):
@@ -64,7 +64,7 @@ def _blocks_of(active: torch.Tensor) -> tuple[int, torch.Tensor] | None:
 
 
 def _is_matrix(layer: Layer) -> bool:
-    """Whether a layer is a linear one or a convolution of one tap, without padding and groups."""
+    """Whether a layer is linear, or a 1x1 convolution without padding and groups."""
     if isinstance(layer, nn.Linear):
         return True
     return set(layer.kernel_size) == {1} and layer.groups == 1 and not pads(layer)

@@ -1,4 +1,4 @@
-"""Layers for inference that hold only the entries of their weight that are not zero."""
+"""Layers for inference that hold only the nonzero entries of their weight."""
 
 import math
 
@@ -9,7 +9,7 @@ from orthosparse.operators import Geometry, convolution_inference, csr_inference
 
 
 class Entries(nn.Module):
-    """The base of both: values ``[1, entries]``, and their indices as in a CSR matrix."""
+    """The base of both layers: values ``[1, entries]``, and their indices as in a CSR matrix."""
 
     groups = 1
 
@@ -30,7 +30,7 @@ class Entries(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The whole weight, zeros included: computed, and not to be assigned to."""
+        """The dense weight, zeros included; it is computed, and cannot be assigned."""
         rows = torch.arange(self.shape[0], device=self.columns.device).repeat_interleave(self.row_starts.diff())
         width = math.prod(self.shape[1:])
         columns = self.columns - rows // (self.shape[0] // self.groups) * width
@@ -40,7 +40,7 @@ class Entries(nn.Module):
 
     @property
     def density(self) -> float:
-        """The fraction of weights that are not zero."""
+        """The fraction of weights that are nonzero."""
         return self.values.numel() / max(1, math.prod(self.shape))
 
     def extra_repr(self) -> str:
@@ -49,10 +49,10 @@ class Entries(nn.Module):
 
 
 class EntriesLinear(Entries):
-    """A linear layer for inference that holds only active entries.
+    """A linear layer for inference that holds only nonzero entries.
 
     Attributes:
-        features_first: whether results are features first in memory, for another such layer to read.
+        features_first: whether the output is stored features first, for another such layer to read.
     """
 
     def __init__(self, layer: nn.Linear, *, features_first: bool = False) -> None:
@@ -61,14 +61,14 @@ class EntriesLinear(Entries):
         self.features_first = features_first
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
-        """Return ``x @ weight.T + bias``."""
+        """Return ``input @ weight.T + bias``."""
         tables = self.row_starts, self.columns
         inputs, first = self.shape[1], self.features_first
         return csr_inference(input, self.values, self.bias, *tables, inputs=inputs, features_first=first)
 
 
 class EntriesConv(Entries):
-    """A convolution for inference that holds only active entries, in 1 to 3 dimensions, padded with zeros."""
+    """A convolution in 1 to 3 dimensions for inference that holds only nonzero entries; its padding is zeros."""
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> None:
         weight, groups = layer.weight.flatten(2), layer.groups
@@ -81,7 +81,7 @@ class EntriesConv(Entries):
         self.geometry = Geometry(layer.kernel_size, layer.stride, layer.padding, layer.dilation)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
-        """Return the convolution."""
+        """Return the convolution of the input, as torch's layers do."""
         return convolution_inference(
             input, self.values, self.bias, self.row_starts, self.columns, inputs=self.inputs, geometry=self.geometry
         )

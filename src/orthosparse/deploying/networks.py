@@ -1,4 +1,4 @@
-"""The whole network in other forms: shrunk, channels last, compiled; each only if it computes the same."""
+"""Forms of the whole network (shrunk, channels last, compiled), each checked against the outputs of the original."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -19,13 +19,14 @@ Key = TypeVar("Key")
 
 
 class Networks:
-    """Networks that compute the same on an example, by name, and why others are not among them.
+    """Forms of a network that compute the same outputs on an example, by name.
 
     Attributes:
-        expected: the outputs of the given network.
-        tolerance: how much outputs may differ from those.
-        base: the network whose layers are replaced: the given one, or that without batch norms and dead units.
-        removed: number of outputs that each layer lost, by network.
+        expected: outputs of the given network.
+        tolerance: largest difference from these outputs that is accepted.
+        base: the network whose layers are replaced with their fastest forms: the given one, if possible without batch
+            norms and dead units.
+        removed: number of output units that each layer lost, by name of the network.
         notes: what was not done, and why.
     """
 
@@ -39,11 +40,11 @@ class Networks:
         self.notes: list[str] = []
 
     def error(self, network: nn.Module) -> float:
-        """Return how far the outputs of a network are from those expected."""
+        """Return the largest difference between the outputs of a network and the expected ones."""
         return difference(outputs_of(network, self.arguments), self.expected)
 
     def add(self, name: str, network: nn.Module) -> bool:
-        """Add a network, unless its outputs differ."""
+        """Add a network unless its outputs differ; return whether it was added."""
         gap = self.error(network)
         if not gap <= self.tolerance:
             self.notes.append(f"{name}: refused, outputs differ by {gap:.1e}")
@@ -52,13 +53,13 @@ class Networks:
         return True
 
     def add_channels_last(self) -> None:
-        """Add the given network in the memory format channels-last, if it has two-dimensional convolutions."""
+        """Add the given network in the memory format channels-last, if it has 4-d parameters."""
         plain = self.by_name["eager"]
         if any(parameter.dim() == 4 for parameter in plain.parameters()):
             self.add("channels-last", in_format(plain, torch.channels_last))
 
     def add_compiled(self, name: str, network: nn.Module) -> None:
-        """Add a network compiled by torch, if it can be compiled."""
+        """Add a network compiled by torch, if it compiles."""
         compiled = deepcopy(network)
         compiled.compile(dynamic=False)
         try:
@@ -82,7 +83,7 @@ class Networks:
             removed = shrink(smaller, split=split)
             if not self.add("shrunk dense", smaller):
                 continue
-            if not split:  # sparse layers skip dead channels at no cost, and need no copies of the others
+            if not split:  # sparse layers skip dead channels at no cost, so that channels need not be selected
                 self.base, self.removed["deployed"] = smaller, removed
             for memory_format in (torch.contiguous_format, torch.channels_last):
                 forms[split, memory_format] = in_format(smaller, memory_format), removed

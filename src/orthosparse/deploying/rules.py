@@ -1,4 +1,4 @@
-"""Which rule for constant and unread channels each node of a graph has."""
+"""Find the rule for constant and unread channels of each node of a graph."""
 
 import math
 import operator
@@ -39,7 +39,7 @@ _FLATTENED = {torch.flatten, "flatten", "view", "reshape"}
 
 
 def rules_of(graph: fx.GraphModule) -> dict[fx.Node, Rule]:
-    """Return the rules of all nodes that have one."""
+    """Return the rule of each node that has one."""
     rules: dict[fx.Node, Rule] = {}
     calls = calls_of(graph)
     for node in graph.graph.nodes:
@@ -56,7 +56,7 @@ def rules_of(graph: fx.GraphModule) -> dict[fx.Node, Rule]:
 
 
 def is_pointwise(node: fx.Node, module: nn.Module | None) -> bool:
-    """Whether a node, or the module that it calls, computes every number from one number, all in the same way."""
+    """Whether a node, or the module that it calls, is an elementwise function of one tensor."""
     if module is not None:
         return isinstance(module, _POINTWISE_MODULES)
     return node.target in (_POINTWISE_METHODS if node.op == "call_method" else _POINTWISE_FUNCTIONS)
@@ -77,7 +77,7 @@ def _layer_rule(graph: fx.GraphModule, node: fx.Node) -> Rule | None:
 
 
 def _rule(node: fx.Node, module: nn.Module | None, rules: Mapping[fx.Node, Rule]) -> Rule | None:
-    """The rule of a node that is no layer but reads one with a rule."""
+    """Return the rule of a node that is not a layer, if its inputs have rules."""
     sources = [arg for arg in node.args if isinstance(arg, fx.Node)]
     known = [rules[source] for source in sources if source in rules]
     if not known or node.args[0] is not sources[0]:
@@ -112,7 +112,7 @@ def _aligned(sources: Sequence[fx.Node], rules: Mapping[fx.Node, Rule], axis: in
 
 
 def _is_flat(node: fx.Node, module: nn.Module | None, source: Rule) -> bool:
-    """Whether a node makes one side of the channels and all sides after them."""
+    """Whether a node flattens the channels and all dimensions after them into one."""
     before, after = shape_of(source.node) or (), shape_of(node)
     if not isinstance(module, nn.Flatten) and node.target not in _FLATTENED:
         return False
@@ -122,17 +122,17 @@ def _is_flat(node: fx.Node, module: nn.Module | None, source: Rule) -> bool:
 
 
 def _is_mean(node: fx.Node, source: Rule) -> bool:
-    """Whether a node is the mean over sides after the channels."""
+    """Whether a node is the mean over dimensions after the channels."""
     if node.target not in (torch.mean, "mean") or set(node.kwargs) - {"dim", "keepdim"}:
         return False
     dims = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
-    sides = len(shape_of(source.node) or ())
+    rank = len(shape_of(source.node) or ())
     reduced = [dims] if isinstance(dims, int) else list(dims) if isinstance(dims, tuple | list) else []
-    return bool(reduced) and all(isinstance(dim, int) and dim % sides > source.axis for dim in reduced)
+    return bool(reduced) and all(isinstance(dim, int) and dim % rank > source.axis for dim in reduced)
 
 
 def _function(node: fx.Node, module: nn.Module | None) -> Callable[[Tensor], Tensor]:
-    """What a node does to a tensor, as a function that leaves the tensor as it is."""
+    """Return what a node computes from its first argument, as a function that does not change its argument."""
     args, kwargs = node.args[1:], dict(node.kwargs)
     if module is not None:
         return lambda values: module(values.clone())

@@ -1,4 +1,4 @@
-"""Dead units removed from a graph: channels that nothing reads, and constant ones, which go into the next bias."""
+"""Remove dead units from a graph: channels that nothing reads, and constant ones, which go into the next bias."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,8 +17,8 @@ def shrink(graph: fx.GraphModule, *, split: bool) -> dict[str, int]:
     """Remove dead units in place; return how many output units each layer lost.
 
     Args:
-        split: also remove channels that only some of the layers around a sum, a product, or a tensor that several
-            layers read, can do without. These then select and scatter channels, which takes time of its own.
+        split: also remove channels that only some of the layers around a sum, a product or a shared tensor need.
+            Channels are then selected and scattered, which takes time.
     """
     liveness = _Liveness(graph, rules_of(graph), split)
     liveness.trace()
@@ -34,10 +34,10 @@ def shrink(graph: fx.GraphModule, *, split: bool) -> dict[str, int]:
 
 @dataclass
 class _Liveness:
-    """Which channels of each node are constant, and which are needed: all that is left of a node in the end.
+    """Which channels of each node are constant, and which are needed; only the needed ones are kept.
 
     Attributes:
-        replaced: new nodes by the nodes that they replaced.
+        replaced: the new node for each node that was replaced.
     """
 
     graph: fx.GraphModule
@@ -48,7 +48,7 @@ class _Liveness:
     replaced: dict[fx.Node, fx.Node] = field(default_factory=dict)
 
     def trace(self) -> None:
-        """Compute constants from the input on, then needs from the output back."""
+        """Compute constants forward from the input, then needed channels backward from the output."""
         for node, rule in self.rules.items():
             self.constants[node] = rule.constants(self.inputs(rule))
         least = {node: torch.zeros_like(constants.known) for node, constants in self.constants.items()}
@@ -57,7 +57,7 @@ class _Liveness:
             self._trace_needs(least)
 
     def _trace_needs(self, least: Mapping[fx.Node, Tensor]) -> None:
-        """Compute which channels are needed, and those of `least` in any case."""
+        """Compute which channels are needed; those of `least` always are."""
         self.need = {node: channels.clone() for node, channels in least.items()}
         for node in reversed(self.graph.graph.nodes):
             if node not in self.rules:
@@ -75,9 +75,9 @@ class _Liveness:
                     self.need[source][:] = True
 
     def _couple(self, least: dict[fx.Node, Tensor]) -> bool:
-        """Let nodes that are no layers compute all channels that are left of their inputs; return if any changes.
+        """Mark as needed, in nodes that are not layers, all channels that their inputs keep; return whether any is new.
 
-        Layers read them as they are; so nothing has to be selected.
+        Nodes then read all channels of their inputs, and none have to be selected.
         """
         changed = False
         for node, rule in self.rules.items():
@@ -90,14 +90,14 @@ class _Liveness:
         return changed
 
     def inputs(self, rule: Rule) -> list[Constants]:
-        """Return the constants of each input."""
+        """Return the constant channels of each input."""
         return [
             self.constants[source] if self._is_aligned(source, rule) else _nothing_known(source, rule)
             for source in rule.inputs
         ]
 
     def reads(self, rule: Rule) -> list[Tensor]:
-        """Which channels of each input a node reads."""
+        """Return which channels of each input a node reads."""
         need, inputs = self.need[rule.node], self.inputs(rule)
         if isinstance(rule, SumRule) and self.split:
             first, second = (need & ~each.known for each in inputs)
@@ -106,18 +106,18 @@ class _Liveness:
         return [each if bool(each.any()) else _first(each) for each in reads]
 
     def present(self, source: fx.Node, rule: Rule) -> Tensor:
-        """Which channels of an input are left."""
+        """Return which channels of an input are kept."""
         if self._is_aligned(source, rule):
             return self.need[source]
         return ~_nothing_known(source, rule).known
 
     def _is_aligned(self, source: fx.Node, rule: Rule) -> bool:
-        """Whether the channels of an input lie where the node reads channels."""
+        """Whether an input has its channels in the dimension in which the node reads them."""
         return source in self.rules and self.rules[source].axis == rule.axis
 
 
 def _rewrite(liveness: _Liveness, rule: Rule) -> None:
-    """Let a node compute the channels that are needed from those of its inputs that are left."""
+    """Make a node compute only the needed channels, from the kept channels of its inputs."""
     graph, node = liveness.graph, rule.node
     reads = liveness.reads(rule)
     if isinstance(rule, LayerRule):
@@ -136,7 +136,7 @@ def _rewrite(liveness: _Liveness, rule: Rule) -> None:
 
 
 def _slice_layer(module: Layer, inputs: Constants, rows: Tensor, columns: Tensor) -> None:
-    """Keep some rows and columns of a layer; what the other columns added goes into the bias."""
+    """Keep some rows and columns of a layer; the constant contribution of the other columns goes into the bias."""
     if bool(rows.all()) and bool(columns.all()):
         return
     bias = bias_of(module) + matrix_of(module).sum(2) @ torch.where(columns, 0.0, inputs.value)
@@ -161,7 +161,7 @@ def _slice_channels(module: nn.Module, kept: Tensor) -> None:
 def _select(
     graph: fx.GraphModule, node: fx.Node, source: fx.Node, axis: int, present: Tensor, wanted: Tensor
 ) -> fx.Node:
-    """The node that has the wanted channels out of those that are present."""
+    """Return a node with the wanted channels out of those that are present."""
     if torch.equal(present, wanted) or not bool(wanted.any()):
         return source
     with graph.graph.inserting_before(node):
@@ -170,23 +170,25 @@ def _select(
 
 
 def _scatter(liveness: _Liveness, rule: Rule, reads: list[Tensor]) -> None:
-    """Let a sum add inputs that have only some of its channels, and the constants of the others."""
+    """Make a sum add inputs that have only some of its channels, and the constants of the others."""
     graph, node, need = liveness.graph, rule.node, liveness.need[rule.node]
     part = 1 if int(reads[0].sum()) >= int(reads[1].sum()) else 0
     total, other = node.args[1 - part], node.args[part]
     channels = [(need.cumsum(0) - 1)[each] for each in (reads[1 - part], reads[part])]
-    gone = [torch.where(each, 0.0, known.value)[need] for each, known in zip(reads, liveness.inputs(rule), strict=True)]
-    constant = gone[0] + gone[1]
-    sides = [1] * len(shape_of(node) or ())
-    sides[rule.axis] = -1
+    terms = [
+        torch.where(each, 0.0, known.value)[need] for each, known in zip(reads, liveness.inputs(rule), strict=True)
+    ]
+    constant = terms[0] + terms[1]
+    shape = [1] * len(shape_of(node) or ())
+    shape[rule.axis] = -1
     with graph.graph.inserting_before(node):
         if len(channels[0]) < int(need.sum()):
             name = f"spread_{len(liveness.replaced)}"
-            graph.add_submodule(name, Spread(rule.axis, channels[0].to(_home(graph).device), int(need.sum())))
+            graph.add_submodule(name, Spread(rule.axis, channels[0].to(_any_parameter(graph).device), int(need.sum())))
             total = graph.graph.call_module(name, (total,))
         if bool(constant.any()):
-            held = _constant(graph, constant.to(_home(graph).dtype).view(sides))
-            total = graph.graph.call_function(torch.add, (total, held))
+            added = _constant(graph, constant.to(_any_parameter(graph).dtype).view(shape))
+            total = graph.graph.call_function(torch.add, (total, added))
         if len(channels[1]):
             total = graph.graph.call_function(torch.index_add, (total, rule.axis, _constant(graph, channels[1]), other))
     assert isinstance(total, fx.Node)
@@ -195,7 +197,7 @@ def _scatter(liveness: _Liveness, rule: Rule, reads: list[Tensor]) -> None:
 
 
 class Spread(nn.Module):
-    """A tensor with some of the channels of another, whose other channels are zero."""
+    """Scatters its input into some channels of a larger tensor, whose other channels are zero."""
 
     channels: Tensor
 
@@ -205,24 +207,24 @@ class Spread(nn.Module):
         self.register_buffer("channels", channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return all channels."""
+        """Return the tensor with all channels."""
         whole = x.new_zeros(*x.shape[: self.axis], self.size, *x.shape[self.axis + 1 :])
         return whole.index_copy(self.axis, self.channels, x)
 
     def extra_repr(self) -> str:
-        """Return how many channels become how many."""
+        """Return the numbers of input and output channels."""
         return f"{len(self.channels)} of {self.size}"
 
 
-def _home(graph: fx.GraphModule) -> Tensor:
-    """A parameter, of the device and the type that the network has."""
+def _any_parameter(graph: fx.GraphModule) -> Tensor:
+    """Return a parameter, which has the device and the dtype of the network."""
     return next(graph.parameters())
 
 
 def _constant(graph: fx.GraphModule, tensor: Tensor) -> fx.Node:
-    """A node that reads a new buffer."""
+    """Register a buffer and return a node that reads it."""
     number = sum(name.startswith("channels_") for name, _ in graph.named_buffers())
-    graph.register_buffer(f"channels_{number}", tensor.to(_home(graph).device))
+    graph.register_buffer(f"channels_{number}", tensor.to(_any_parameter(graph).device))
     return graph.graph.get_attr(f"channels_{number}")
 
 

@@ -1,4 +1,4 @@
-"""The table that deploy returns: the form of each layer with all its times, and what the whole network takes."""
+"""The table that deploy returns: the form and times of each layer, and the latency of the whole network."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -120,5 +120,5 @@ class DeployTable:
 
 
 def _milliseconds(times: Mapping[str, float]) -> dict[str, str]:
-    """Return seconds in milliseconds: three decimals, or three digits where these would show less."""
+    """Return seconds in milliseconds with three decimals, or three significant digits if the time is short."""
     return {name: f"{1e3 * seconds:{'.3f' if seconds >= 1e-4 else '.3g'}} ms" for name, seconds in times.items()}

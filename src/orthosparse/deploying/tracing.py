@@ -1,4 +1,4 @@
-"""A model as a graph of torch.fx, without what does nothing in eval mode; or why it has none."""
+"""Trace a model with torch.fx, without what does nothing in eval mode, or say why it cannot be traced."""
 
 import inspect
 from typing import Any
@@ -9,19 +9,19 @@ from torch import Tensor, fx, nn
 from orthosparse.checks import named_on_error
 from orthosparse.deploying.copies import Arguments, difference, outputs_of
 
-_NOTHING = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-# What Python code raises if it gets a proxy of torch.fx where it needs a value.
+_NO_OPS = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+# What Python code raises if it gets an fx.Proxy where it needs a value.
 _ERRORS = (fx.proxy.TraceError, TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError)
 
 
 def traced(model: nn.Module, arguments: Arguments, tolerance: float) -> tuple[fx.GraphModule | None, str]:
-    """Return the graph of `model` as it runs with these arguments, sharing its modules; or None, and the reason."""
+    """Return the graph of `model` for these arguments, which shares its modules, or None and the reason."""
     try:
-        graph = fx.symbolic_trace(model, concrete_args=_left_out(model, arguments))
+        graph = fx.symbolic_trace(model, concrete_args=_defaults(model, arguments))
     except _ERRORS as error:
         return None, f"cannot be traced by torch.fx: {first_line(error)}"
-    _name_no_inputs(graph)
-    _drop_what_does_nothing(graph)
+    _make_inputs_positional(graph)
+    _remove_no_ops(graph)
     record_shapes(graph, arguments)
     if difference(outputs_of(graph, arguments), outputs_of(model, arguments)) > tolerance:
         return None, "its torch.fx trace computes something else"
@@ -29,7 +29,7 @@ def traced(model: nn.Module, arguments: Arguments, tolerance: float) -> tuple[fx
 
 
 def record_shapes(graph: fx.GraphModule, arguments: Arguments) -> None:
-    """Note the shape of what every node returns, under ``node.meta["shape"]``; None where that is no tensor."""
+    """Store the output shape of every node in ``node.meta["shape"]``; None if the output is not a tensor."""
     bound = inspect.signature(graph.forward).bind(*arguments[0], **arguments[1])
     bound.apply_defaults()
     with torch.inference_mode(), named_on_error("example"):
@@ -38,19 +38,19 @@ def record_shapes(graph: fx.GraphModule, arguments: Arguments) -> None:
 
 class _Shapes(fx.Interpreter):
     def run_node(self, node: fx.Node) -> Any:
-        """Run a node and note the shape of its result."""
+        """Run a node and store the shape of its output."""
         result = super().run_node(node)
         node.meta["shape"] = tuple(result.shape) if isinstance(result, Tensor) else None
         return result
 
 
 def shape_of(node: fx.Node) -> tuple[int, ...] | None:
-    """Return the shape of what a node returns, if that is a tensor."""
+    """Return the shape of the output of a node; None if it is not a tensor."""
     return node.meta.get("shape")
 
 
 def calls_of(graph: fx.GraphModule) -> dict[str, list[fx.Node]]:
-    """Return the nodes that call each module, by its name."""
+    """Return the nodes that call each module, by module name."""
     calls: dict[str, list[fx.Node]] = {}
     for node in graph.graph.nodes:
         if node.op == "call_module":
@@ -66,46 +66,46 @@ def clean(graph: fx.GraphModule) -> None:
     graph.recompile()
 
 
-def _left_out(model: nn.Module, arguments: Arguments) -> dict[str, Any]:
-    """The arguments of forward that are left at their defaults, which decide between branches."""
+def _defaults(model: nn.Module, arguments: Arguments) -> dict[str, Any]:
+    """Return the arguments of forward that keep their defaults, which branches in it may depend on."""
     args, kwargs = arguments
     signature = inspect.signature(model.forward)
-    passed = signature.bind(*args, **kwargs).arguments
+    bound = signature.bind(*args, **kwargs).arguments
     empty = inspect.Parameter.empty
     return {
         name: parameter.default
         for name, parameter in signature.parameters.items()
-        if name not in passed and parameter.default is not empty
+        if name not in bound and parameter.default is not empty
     }
 
 
-def _name_no_inputs(graph: fx.GraphModule) -> None:
-    """Give torch's modules and functions that are called as ``f(input=x)`` their input as the first argument."""
+def _make_inputs_positional(graph: fx.GraphModule) -> None:
+    """Turn calls ``f(input=x)`` of torch's modules and functions into ``f(x)``."""
     for node in graph.graph.nodes:
         if "input" in node.kwargs and not node.args and _is_of_torch(graph, node):
-            others = dict(node.kwargs)
-            node.args, node.kwargs = (others.pop("input"),), others
+            kwargs = dict(node.kwargs)
+            node.args, node.kwargs = (kwargs.pop("input"),), kwargs
 
 
 def _is_of_torch(graph: fx.GraphModule, node: fx.Node) -> bool:
     if node.op == "call_module":
         return type(graph.get_submodule(str(node.target))).__module__.startswith("torch.nn.")
     name = getattr(node.target, "__name__", "")
-    return any(getattr(home, name, None) is node.target for home in (torch, nn.functional))
+    return any(getattr(module, name, None) is node.target for module in (torch, nn.functional))
 
 
-def _drop_what_does_nothing(graph: fx.GraphModule) -> None:
-    """Drop modules that return their input in eval mode, and checks of shapes, which the example has passed."""
+def _remove_no_ops(graph: fx.GraphModule) -> None:
+    """Remove modules that return their input in eval mode, and shape checks, which the example has passed."""
     for node in list(graph.graph.nodes):
         if node.target is torch._assert:
             graph.graph.erase_node(node)
-        elif node.op == "call_module" and type(graph.get_submodule(node.target)) in _NOTHING:
+        elif node.op == "call_module" and type(graph.get_submodule(node.target)) in _NO_OPS:
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
     clean(graph)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the kind of an error and the first line of its message."""
+    """Return the type of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,7 +1,8 @@
 """How constant channels and unread channels pass through the operations of a graph.
 
-A rule says for one node on which side its channels lie, which of them are constant given those of its inputs, and which
-channels of its inputs it reads when only some of its own are needed. A node without a rule reads everything.
+The rule of a node says which dimension its channels are in, which of them are constant given the constant channels of
+its inputs, and which channels of its inputs it reads if only some of its own are needed. A node without a rule reads
+all of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,29 +16,29 @@ from orthosparse.deploying.folding import CONVOLUTIONS, Layer, pads, scale_and_s
 
 @dataclass(frozen=True, eq=False)
 class Constants:
-    """Which channels of a tensor have one value, whatever the input, and these values in float64, on the CPU."""
+    """Which channels of a tensor have the same value for every input, and these values in float64, on the CPU."""
 
     known: Tensor
     value: Tensor
 
     @staticmethod
     def none(size: int) -> "Constants":
-        """Return that nothing is known of `size` channels."""
+        """Return `size` channels, none of which is constant."""
         return Constants(torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.float64))
 
     def __and__(self, which: Tensor) -> "Constants":
-        """Return the constants of some channels alone."""
+        """Return only the constants of some channels."""
         return Constants(self.known & which, torch.where(which, self.value, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """A node with the same channels as its inputs, all computed by the same function: an activation, a pool.
+    """A node that computes each channel from the same channel of its input, such as an activation or a pool.
 
     Attributes:
-        axis: the dimension of the channels in the node's tensor, and in those of its inputs.
+        axis: the dimension of the channels, in the output of the node and in its inputs.
         inputs: the nodes whose channels it reads.
-        function: what it does to a constant; None where only zero stays the same.
+        function: computes the output for a constant input; None if only zero is known to stay constant.
     """
 
     node: fx.Node
@@ -54,21 +55,21 @@ class Rule:
         return Constants(known.known, self.function(known.value)) & known.known
 
     def needed(self, need: Tensor) -> Tensor:
-        """Return which channels it computes when some are needed: these, and what cannot be separated from them."""
+        """Return which channels it computes if some are needed: these, and those that cannot be separated from them."""
         return need
 
     def spread(self, channels: Tensor) -> Tensor:
-        """Return which of its channels it computes from some of an input's."""
+        """Return which of its channels are computed from the given channels of an input."""
         return channels
 
     def reads(self, need: Tensor, constants: Constants, inputs: Sequence[Constants]) -> tuple[Tensor, ...]:
-        """Return which channels of each input it reads."""
+        """Return which channels of each input it reads, given which of its own are needed."""
         del constants
         return tuple(need for _ in inputs)
 
 
 class SumRule(Rule):
-    """The sum of two tensors of one shape."""
+    """The sum of two tensors of the same shape."""
 
     def constants(self, inputs: Sequence[Constants]) -> Constants:
         """Return the sums of constants."""
@@ -77,7 +78,7 @@ class SumRule(Rule):
 
 
 class ProductRule(Rule):
-    """The product of two tensors, of which one may be the same for all pixels of a channel."""
+    """The product of two tensors, one of which may have a single value per channel."""
 
     def constants(self, inputs: Sequence[Constants]) -> Constants:
         """Return the products of constants, and zero times anything."""
@@ -89,38 +90,38 @@ class ProductRule(Rule):
 
 @dataclass(frozen=True, eq=False)
 class FlattenRule(Rule):
-    """Channels and the pixels of each as one side: every channel becomes `repeats` neighbours."""
+    """Channels and positions flattened into one dimension: each channel becomes `repeats` neighbours."""
 
     repeats: int = 1
 
     def constants(self, inputs: Sequence[Constants]) -> Constants:
-        """Return the constant of the channel, for each pixel."""
+        """Return the constant of the channel for each position."""
         (known,) = inputs
         repeated = (each.repeat_interleave(self.repeats) for each in (known.known, known.value))
         return Constants(*repeated)
 
     def needed(self, need: Tensor) -> Tensor:
-        """Return all pixels of the channels that are needed."""
+        """Return all positions of the channels that are needed."""
         return self.spread(need.view(-1, self.repeats).any(1))
 
     def spread(self, channels: Tensor) -> Tensor:
-        """Return all pixels of some channels."""
+        """Return all positions of some channels."""
         return channels.repeat_interleave(self.repeats)
 
     def reads(self, need: Tensor, constants: Constants, inputs: Sequence[Constants]) -> tuple[Tensor, ...]:
-        """Return the channels whose pixels are needed."""
+        """Return the channels of which a position is needed."""
         del constants, inputs
         return (need.view(-1, self.repeats).any(1),)
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelwiseRule(Rule):
-    """A batch norm or a depthwise convolution: channel by channel, each with weights of its own."""
+    """A batch norm or a depthwise convolution: each channel has its own weights."""
 
     module: nn.Module = field(kw_only=True)
 
     def constants(self, inputs: Sequence[Constants]) -> Constants:
-        """Return what becomes of constants, and the biases of channels whose weights are zero."""
+        """Return the outputs for constant channels, and the biases of channels whose weights are zero."""
         (known,), module = inputs, self.module
         if isinstance(module, CONVOLUTIONS):
             scale, shift = matrix_of(module).sum(2)[:, 0], bias_of(module)
@@ -134,12 +135,12 @@ class ChannelwiseRule(Rule):
 
 @dataclass(frozen=True, eq=False)
 class LayerRule(Rule):
-    """A linear layer or a convolution in one group: each output reads the inputs where its weights are not zero."""
+    """A linear layer, or a convolution without groups: each output reads the inputs where its weights are nonzero."""
 
     module: Layer = field(kw_only=True)
 
     def constants(self, inputs: Sequence[Constants]) -> Constants:
-        """Return the outputs that read constants alone."""
+        """Return the outputs that read only constants."""
         matrix, (known,) = matrix_of(self.module), inputs
         usable = usable_of(self.module, known)
         varies = ((matrix != 0).any(2) & ~usable).any(1)
@@ -147,7 +148,7 @@ class LayerRule(Rule):
         return Constants(~varies, value) & ~varies
 
     def reads(self, need: Tensor, constants: Constants, inputs: Sequence[Constants]) -> tuple[Tensor, ...]:
-        """Return the inputs that needed outputs read, without those that go into the bias."""
+        """Return the inputs that the needed outputs read, except constants, which go into the bias."""
         rows = (matrix_of(self.module) != 0).any(2)[need & ~constants.known]
         return (rows.any(0) & ~usable_of(self.module, inputs[0]),)
 
@@ -159,12 +160,12 @@ def matrix_of(module: Layer) -> Tensor:
 
 
 def bias_of(module: Layer) -> Tensor:
-    """Return the bias of a layer in float64, zeros where it has none."""
+    """Return the bias of a layer in float64 on the CPU; zeros if it has none."""
     if module.bias is None:
         return torch.zeros(len(module.weight), dtype=torch.float64)
     return module.bias.cpu().double()
 
 
 def usable_of(module: nn.Module, inputs: Constants) -> Tensor:
-    """Return which constant inputs a module sees as constants: with zero padding, only those that are zero."""
+    """Return which constant inputs are constants for a module: with zero padding, only those that are zero."""
     return inputs.known & (inputs.value == 0) if pads(module) else inputs.known

@@ -1,4 +1,4 @@
-"""Which tensors of a model are sparsified, and which matrices each of them holds."""
+"""Find the tensors of a model to sparsify, and the matrices that each of them holds."""
 
 from orthosparse.layers.find import Selector, find_layers, left_dense, summarize
 from orthosparse.layers.fused import Split

@@ -1,4 +1,4 @@
-"""Which tensors of a model are sparsified, as a user selects them, and which are left dense, and why."""
+"""Find the tensors of a model to sparsify, as selected by the user, and say why the others are left dense."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -99,7 +99,7 @@ def find_layers(
 
 
 def _selectors(model: nn.Module, given: Sequence[Selector] | Selector, argument: str) -> list[Selector]:
-    """Return the selectors of a user, checked against the model."""
+    """Return the selectors as a list, checked against the model."""
     single = isinstance(given, str | type) or _is_function(given)
     if not (single or (isinstance(given, Iterable) and not isinstance(given, nn.Module | Tensor | bytes))):
         raise TypeError(f"{argument}: expected one selector or a sequence of them; got {given!r}")
@@ -116,28 +116,28 @@ def _selectors(model: nn.Module, given: Sequence[Selector] | Selector, argument:
 
 
 def _is_function(selector: object) -> bool:
-    """Whether it can be asked about a module; a module itself, which is callable too, names nothing."""
+    """Whether a selector is a callable; a module is callable too, but is not a selector."""
     return callable(selector) and not isinstance(selector, nn.Module)
 
 
 def _is_selected(layer: Layer, selectors: list[Selector], model: nn.Module) -> bool:
-    """Whether a selector takes the layer's tensor, its module, or a module around it."""
+    """Whether a selector matches the tensor of the layer, its module, or a module around it."""
     names = layer.module_name.split(".")
     around = [".".join(names[:i]) for i in range(len(names), 0, -1)]
     for selector in selectors:
         if isinstance(selector, str):
-            found = any(matches_pattern(selector, name) for name in (*around, _tensor_name(layer)))
+            selected = any(matches_pattern(selector, name) for name in (*around, _tensor_name(layer)))
         elif isinstance(selector, type):
-            found = any(isinstance(model.get_submodule(name), selector) for name in around)
+            selected = any(isinstance(model.get_submodule(name), selector) for name in around)
         else:
-            found = any(selector(name, model.get_submodule(name)) for name in around)
-        if found:
+            selected = any(selector(name, model.get_submodule(name)) for name in around)
+        if selected:
             return True
     return False
 
 
 def _is_named(layer: Layer, selectors: list[Selector]) -> bool:
-    """Whether a string, and no glob, is the name of the layer's tensor, its module, or a module around it."""
+    """Whether a selector is the exact name of the layer's tensor, its module, or a module around it."""
     return any(isinstance(name, str) and f"{_tensor_name(layer)}.".startswith(f"{name}.") for name in selectors)
 
 
@@ -146,10 +146,10 @@ def _tensor_name(layer: Layer) -> str:
 
 
 def _fitting(structure: str, layer: Layer) -> str:
-    """The structure that this layer gets."""
+    """Return the structure that this layer gets if `structure` is asked for."""
     if structure == ENTRIES or layer.taps > 1 or layer.stacked:
         return ENTRIES
-    pieces = [part // layer.repeats for part in layer.parts]  # rows that lie side by side
+    pieces = [part // layer.repeats for part in layer.parts]  # numbers of adjacent rows
     return fitting(structure, [*pieces, *(side for shape in layer.shapes for side in shape)])
 
 
@@ -160,7 +160,7 @@ def _candidates(model: nn.Module, *, everything: bool) -> Iterator[Layer]:
 
 
 def _is_protected(layer: Layer, owners: list[tuple[nn.Module, str]]) -> bool:
-    """Whether a tensor is left alone unless it is named: frozen, or an embedding that another module uses too."""
+    """Whether a tensor is left out unless it is named: it is frozen, or tied to an embedding."""
     embeddings = (nn.Embedding, nn.EmbeddingBag)
     embedded = any(isinstance(module, embeddings) for module, _ in owners) and not isinstance(layer.module, embeddings)
     return embedded or not layer.parameter().requires_grad
@@ -181,7 +181,7 @@ def _check_can_be_masked(layer: Layer) -> None:
 
 
 def _owners(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
-    """Every (module, tensor) that holds a given parameter, by the parameter's id."""
+    """Return every (module, tensor) that holds a parameter, by the id of the parameter."""
     owners: dict[int, list[tuple[nn.Module, str]]] = {}
     for _, module in plain_modules(model):
         for tensor in tensor_names(module):
@@ -213,20 +213,20 @@ def left_dense(model: nn.Module, layers: Mapping[str, Layer]) -> dict[str, str]:
             parameter = leaf(module, tensor)
             if id(parameter) not in seen and not is_lazy(parameter) and parameter.dim() >= 2:
                 seen.add(id(parameter))
-                # weight_v of an older weight norm belongs to a weight that was named already
+                # weight_v of the older weight norm belongs to a weight that is already in `left`
                 if not any(tensor.startswith(f"{name}_") for name in computed):
                     left[layer_name(module_name, tensor)] = _reason(module, parameter, known=tensor in facts)
     return left
 
 
 def _is_quantized(module: nn.Module) -> bool:
-    """Whether torch's quantization exchanged the module for one that packs its weight, where no parameter is left."""
+    """Whether this is a quantized module of torch, whose packed weight is not a parameter."""
     quantized = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
     return any(kind.__module__.startswith(quantized) for kind in type(module).__mro__) and hasattr(module, "weight")
 
 
 def _is_made(module: nn.Module, tensor: str) -> bool:
-    """Whether a matrix is no parameter of its own: weight norm of either kind, or a mask of torch.nn.utils.prune."""
+    """Whether a matrix is not a parameter but computed: by weight norm of either kind, or by torch.nn.utils.prune."""
     if has_one_leaf(module, tensor):
         return False
     with torch.no_grad():
@@ -249,7 +249,7 @@ def _reason(module: nn.Module, parameter: nn.Parameter, *, known: bool) -> str:
 
 
 def summarize(left: Mapping[str, str]) -> str:
-    """Return what was left dense in one line, by reason, the first three names of each.
+    """Summarize `left_dense` in one line: for each reason, the number of tensors and the first three names.
 
     Example:
         >>> summarize({"a": "frozen", "b": "embedding", "c": "frozen"})

@@ -1,4 +1,4 @@
-"""Layers that hold several matrices: which of their outputs are which, as the user says or as names tell."""
+"""Find the matrices that are fused in a layer, from the user's `split` or from the names in the model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,28 +18,28 @@ _PAIRS = {"kv", "to_kv", "gate_up_proj", "w12"}
 _DOWN, _UP = "kv_a_proj_with_mqa", "kv_b_proj"  # of DeepSeek's latent space of keys and values
 FUSED = {*_QKV, *_PAIRS, _DOWN, _UP}
 
-# Classes of transformers whose attention reads its heads one after the other, each as query, key and value.
+# Attention classes of transformers in which each head has its own query, key and value rows, head after head.
 _BY_HEAD = {
     "BloomAttention", "FalconAttention", "FalconFlashAttention2", "GPTNeoXAttention", "GPTNeoXJapaneseAttention",
     "PersimmonAttention", "GPTBigCodeAttention", "MiniMaxLightningAttention",
 }  # fmt: skip
-_CODEGEN_PIECES = 4  # CodeGenAttention: the cores of the machine that it was trained on
+_CODEGEN_PIECES = 4  # of CodeGenAttention: the number of cores of the machine that it was trained on
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads")
 _KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "kv_heads", "n_kv_heads", "n_kv_head")
 
 
-# Output sizes of the fused matrices, and how often their rows alternate along the outputs (1: one after the other):
-# ((4, 4, 4), 2) are the rows of q, k and v of the first head, then those of the second, two each.
+# Output sizes of the fused matrices, and how often their rows alternate (1: the matrices follow one another).
+# ((4, 4, 4), 2): two rows each of q, k and v for the first head, then the same for the second head.
 Parts = tuple[tuple[int, ...], int]
 
 
 def check_split(model: nn.Module, split: Split) -> None:
-    """Raise unless every name or glob of a split matches something in the model.
+    """Raise unless every name or glob in `split` matches something in the model.
 
     Raises:
-        TypeError: not a mapping from strings.
-        ValueError: one that matches nothing.
+        TypeError: `split` is not a mapping from strings.
+        ValueError: a name or glob matches nothing.
     """
     if not isinstance(split, Mapping) or not all(isinstance(name, str) for name in split):
         raise TypeError(f"split: expected a mapping from names to numbers or sizes of parts; got {split!r}")
@@ -51,7 +51,7 @@ def check_split(model: nn.Module, split: Split) -> None:
 
 
 def with_parts(layer: Layer, model: nn.Module, split: Split) -> Layer:
-    """Return a layer of `model` with the parts that the user's split, or else its name, says, or a note on them."""
+    """Return a layer of `model` with its parts, from `split` or else from its name, or with a note if unknown."""
     for pattern, pieces in split.items():
         if matches_pattern(pattern, layer.module_name) or matches_pattern(
             pattern, f"{layer.module_name}.{layer.tensor}".lstrip(".")
@@ -97,9 +97,9 @@ def _parts(layer: Layer, pieces: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def fused_parts(name: str, parent: nn.Module, out: int, inputs: int) -> Parts | None:
-    """Return the matrices in a Linear of these sides, called `name` in the module `parent`; None where that is unknown.
+    """Return the parts of a Linear with these sizes, called `name` in the module `parent`; None if they are unknown.
 
-    What is fused is known by the name. The sizes, and whether heads alternate, are read off the attributes and the
+    The name says what is fused. The sizes, and whether heads alternate, are read from the attributes and the
     configuration of the parent.
 
     Example:
@@ -115,9 +115,9 @@ def fused_parts(name: str, parent: nn.Module, out: int, inputs: int) -> Parts | 
 
 def _attention(name: str, parent: nn.Module, out: int, inputs: int) -> Parts | None:
     kind, heads = type(parent).__name__, _number(parent, _HEADS)
-    by_head = kind in _BY_HEAD or bool(getattr(parent, "head_first", False))  # timm's MaxViT says so itself
+    by_head = kind in _BY_HEAD or bool(getattr(parent, "head_first", False))  # timm's MaxViT has this attribute
     if name == "query_key_value" and not by_head:
-        return None  # others of that name lie one after the other, or not: nothing tells
+        return None  # in other classes the order of the rows is unknown
     key, value = _number(parent, ("key_dim",)), _number(parent, ("val_dim", "value_dim"))
     if key and value and 2 * key + value == out:
         return (key, key, value), 1
@@ -127,17 +127,17 @@ def _attention(name: str, parent: nn.Module, out: int, inputs: int) -> Parts | N
         return (out // 3,) * 3, _CODEGEN_PIECES
     key_heads = _number(parent, _KEY_HEADS) or heads
     if heads and key_heads and (key_heads != heads or by_head):
-        size, rest = divmod(out, heads + 2 * key_heads)
-        whole = not rest and _number(parent, ("head_dim",)) in (None, size)
+        size, remainder = divmod(out, heads + 2 * key_heads)
+        fits = not remainder and _number(parent, ("head_dim",)) in (None, size)
         sizes = (heads * size, key_heads * size, key_heads * size)
-        return (sizes, key_heads if by_head else 1) if whole else None
+        return (sizes, key_heads if by_head else 1) if fits else None
     if out in (2 * inputs, 3 * inputs):
         return (inputs,) * (out // inputs), 1
     return ((out // 3,) * 3, 1) if heads and out % (3 * heads) == 0 else None
 
 
 def _latent(name: str, parent: nn.Module) -> Parts | None:
-    """The two matrices of DeepSeek's projections to and from the latent space of keys and values."""
+    """Return the parts of DeepSeek's projections to and from the latent space of keys and values."""
     heads = _number(parent, _HEADS)
     rank, rotary = _number(parent, ("kv_lora_rank",)), _number(parent, ("qk_rope_head_dim",))
     if name == _DOWN and rank and rotary:
@@ -149,7 +149,7 @@ def _latent(name: str, parent: nn.Module) -> Parts | None:
 
 
 def _number(parent: nn.Module, names: tuple[str, ...]) -> int | None:
-    """The first of these attributes that is a positive integer, of the module or else of its configuration."""
+    """Return the first of these attributes, of the module or its configuration, that is a positive integer."""
     for holder in (parent, getattr(parent, "config", None)):
         for name in names:
             value: Any = getattr(holder, name, None)

@@ -1,4 +1,4 @@
-"""One tensor of a model that is sparsified, and how matrices lie in it."""
+"""One tensor of a model, and the layout of the matrices in it."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Layer:
         biases: names of the bias parameters of `module` that belong to it.
         tied: other modules and tensors that are the same parameter.
         structure: the units that are active or not: ``entries``, ``block:64`` (or another size) or ``2:4``.
-        note: what could not be found out about it.
+        note: what could not be determined about it.
     """
 
     name: str
@@ -163,8 +163,8 @@ class Layer:
 def _row_ranges(groups: int, rows: int, parts: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return (group, first row, row after the last) of every matrix, where each group has `rows` outputs.
 
-    Parts lie one after the other over all outputs. A part in several groups has a matrix in each, as it has inputs of
-    its own there; together they are orthogonal exactly when each of them is.
+    Parts follow one another over all outputs. A part that spans several groups has one matrix in each, because groups
+    have separate inputs; the part is orthogonal if and only if each of these matrices is.
 
     Example:
         >>> _row_ranges(1, 6, (4, 2)), _row_ranges(2, 3, (4, 2))
@@ -175,7 +175,7 @@ def _row_ranges(groups: int, rows: int, parts: Sequence[int]) -> list[tuple[int,
 
 
 def _grouped_views(stack: torch.Tensor, parts: Sequence[int]) -> list[torch.Tensor]:
-    """Return views [how_many, 1, out, in, taps] of ``[groups, out, in, taps]``, where parts run over all groups.
+    """Return views [how_many, 1, out, in, taps] of ``[groups, out, in, taps]``, where parts span all groups.
 
     Example:
         >>> [part.shape[:3] for part in _grouped_views(torch.zeros(2, 3, 3, 1), (4, 2))]
@@ -190,8 +190,8 @@ def _grouped_views(stack: torch.Tensor, parts: Sequence[int]) -> list[torch.Tens
 def _fused_views(stack: torch.Tensor, parts: Sequence[int], repeats: int) -> list[torch.Tensor]:
     """Return views [how_many, repeats, rows, in, taps] of ``[experts, out, in, taps]``; each expert has all parts.
 
-    The rows of a part are `repeats` pieces, which alternate with those of the others. Parts of one size come as one
-    stack where strides allow it.
+    The rows of each part are divided into `repeats` pieces, which alternate with those of the other parts. Parts of
+    equal size are returned as one stack if strides allow it.
 
     Example:
         >>> [part.shape[:3] for part in _fused_views(torch.zeros(1, 8, 3, 1), (4, 2, 2), 2)]

@@ -1,7 +1,7 @@
-"""The tensors of one module: the parameters behind them, seen through parametrizations, and the matrices they hold.
+"""The tensors of one module: the parameters behind them (and their parametrizations), and the matrices they hold.
 
-Parametrizations are masks or weight norm; matrices are known of torch's modules, of stacks of experts, and as others
-declare them.
+Parametrizations are masks or weight norm. The matrices are known for torch's modules and for stacks of experts; other
+modules declare them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,14 +12,14 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils.parametrize import ParametrizationList
 
-Facts = dict[str, Any]  # kind, parts, groups, transposed, biases, ...: what a Layer is made of besides its place
+Facts = dict[str, Any]  # fields of a Layer: kind, parts, groups, transposed, biases, ...
 
 _UP = ("gate_up_proj", "gate_proj", "up_proj")
 _DOWN = "down_proj"
 DECLARATION = "__orthosparse__"
 _GATES = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1, nn.LSTMCell: 4, nn.GRUCell: 3, nn.RNNCell: 1}
-# Torch's distributed checkpoints, FSDP and accelerate drop this name from every key, wherever it stands: what is
-# registered under it has the name of the module around it, for models and for optimizers.
+# torch's distributed checkpoints, FSDP and accelerate remove this name from every key. So whatever is registered under
+# it has the name of the module around it, in state dicts of models and optimizers.
 TRANSPARENT = "_checkpoint_wrapped_module"
 
 
@@ -28,7 +28,7 @@ class LeafParameters(nn.Module):
 
 
 def leaf(module: nn.Module, tensor: str) -> nn.Parameter:
-    """Return the parameter behind ``module.tensor``: the original one where a parametrization stands before it."""
+    """Return the parameter behind ``module.tensor``: the original one if the tensor is parametrized."""
     parametrizations = getattr(module, "parametrizations", None)
     if parametrizations is not None and tensor in parametrizations:
         return parametrizations[tensor].original  # type: ignore[no-any-return]
@@ -44,13 +44,13 @@ def has_one_leaf(module: nn.Module, tensor: str) -> bool:
 
 
 def tensor_names(module: nn.Module) -> list[str]:
-    """Return the parameters of one module that are there, those behind a parametrization included."""
-    plain = [name for name, value in module._parameters.items() if value is not None]
-    return [*plain, *getattr(module, "parametrizations", ())]
+    """Return the names of the parameters of one module that are not None, including parametrized ones."""
+    own = [name for name, value in module._parameters.items() if value is not None]
+    return [*own, *getattr(module, "parametrizations", ())]
 
 
 def plain_modules(model: nn.Module, *, remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the named modules of `model` that hold tensors of their own, not those behind a parametrization."""
+    """Yield the named modules of `model`, except those that belong to parametrizations."""
     for name, module in model.named_modules(remove_duplicate=remove_duplicate):
         if not isinstance(module, ParametrizationList | LeafParameters):
             yield name, module
@@ -73,16 +73,16 @@ def is_pruned(module: nn.Module, tensor: str) -> bool:
 
 
 def is_computed(module: nn.Module, tensor: str) -> bool:
-    """Whether a tensor is no parameter, but made of some: by prune, or the older weight norm and spectral norm."""
+    """Whether a tensor is computed from parameters: by prune, or by the older weight norm or spectral norm."""
     return tensor not in tensor_names(module) and any(
         f"{tensor}_{part}" in module._parameters for part in ("orig", "v")
     )
 
 
 def tensors_of(module: nn.Module, name: str, *, everything: bool) -> Iterator[tuple[str, Facts]]:
-    """Yield the tensors of one module that hold matrices, each with the facts its Layer needs.
+    """Yield the tensors of one module that hold matrices, each with the fields of its Layer.
 
-    A module that declares its tensors is taken at its word; of one that nobody knows, `everything` takes all matrices.
+    The declaration of a module comes first. Unknown modules without one yield all their matrices if `everything`.
     """
     declared = getattr(module, DECLARATION, None)
     if declared is not None:
@@ -110,15 +110,15 @@ def _declared(module: nn.Module, name: str, declared: Mapping[str, str]) -> Iter
         sides, taps = words[stacked : stacked + 2], words[stacked + 2 :]
         if sorted(sides) != ["in", "out"] or set(taps) - {"tap"} or (stacked and taps) or len(words) != len(shape):
             raise ValueError(
-                f"{where}: expected a word for each side of {tuple(shape)}: 'out in' or 'in out', then 'tap' for each "
-                f"side of a kernel, or 'expert' before them for a stack of matrices; got {layout!r}"
+                f"{where}: expected one word per dimension of {tuple(shape)}: 'out in' or 'in out', then 'tap' for "
+                f"each dimension of a kernel, or 'expert' before them for a stack of matrices; got {layout!r}"
             )
         facts = {"kind": "conv" if taps else "linear", "stacked": stacked, "transposed": sides[0] == "in"}
         yield tensor, {"parts": (shape[words.index("out")],), **facts}
 
 
 def is_known(module: nn.Module) -> bool:
-    """Whether the module is one of torch's, or a Conv1D of Hugging Face's, that hold matrices."""
+    """Whether the module is one of torch's modules with matrices, or Hugging Face's Conv1D."""
     known = (_ConvNd, nn.Linear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
     return isinstance(module, known) or _is_hugging_face_conv1d(module)
 
@@ -131,7 +131,7 @@ def _known(module: nn.Module) -> Iterator[tuple[str, Facts]]:
     has = tensor_names(module)
     bias = _present(has, "bias")
     if isinstance(module, _ConvNd | nn.Linear) and not _is_there(module, "weight"):
-        return  # a buffer, say: nothing that trains
+        return  # the weight is a buffer, which is not trained
     if isinstance(module, _ConvNd):
         facts = {"groups": module.groups, "transposed": isinstance(module, _ConvTransposeNd)}
         yield "weight", {"kind": "conv", "parts": (module.out_channels,), "biases": bias, **facts}
@@ -179,59 +179,59 @@ def _present(names: list[str], name: str) -> tuple[str, ...]:
 
 
 def expert_stacks(module: nn.Module) -> Iterator[tuple[str, Facts]]:
-    """Yield the tensors of a module that are stacks of experts, each with the facts its Layer needs.
+    """Yield the tensors of a module that are stacks of experts, each with the fields of its Layer.
 
-    Transformers' experts hold ``down_proj`` and one or two of ``gate_up_proj``, ``gate_proj`` and ``up_proj``; how they
-    are stored is an attribute of the module, or what the sides tell. JetMoe's hold one ``weight``.
+    Transformers' experts hold ``down_proj`` and one or two of ``gate_up_proj``, ``gate_proj`` and ``up_proj``; an
+    attribute of the module or their shapes say how they are stored. JetMoe's hold one ``weight``.
     """
-    sides = _sides(module)
-    if "weight" in sides and sides["weight"] == _sizes(module, "num_experts", "output_size", "input_size"):
-        yield "weight", _facts(module, "weight", sides["weight"], transposed=False)
-    transposed = _is_transposed(module, sides)
+    shapes = _shapes_3d(module)
+    if "weight" in shapes and shapes["weight"] == _sizes(module, "num_experts", "output_size", "input_size"):
+        yield "weight", _facts(module, "weight", shapes["weight"], transposed=False)
+    transposed = _is_transposed(module, shapes)
     if transposed is not None:
-        for name in sides:
+        for name in shapes:
             if name in (*_UP, _DOWN):
-                yield name, _facts(module, name, sides[name], transposed=transposed)
+                yield name, _facts(module, name, shapes[name], transposed=transposed)
 
 
 def holds_unknown_experts(module: nn.Module) -> bool:
-    """Whether a module has stacks of experts by their names, but nothing tells how each of them is stored."""
-    names = _sides(module).keys()
+    """Whether a module has stacks of experts by their names, but it is unknown how they are stored."""
+    names = _shapes_3d(module).keys()
     return _DOWN in names and not names.isdisjoint(_UP) and not any(True for _ in expert_stacks(module))
 
 
-def _sides(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a module's parameters of three sides."""
+def _shapes_3d(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the 3-d parameters of a module."""
     leaves = {name: leaf(module, name) for name in tensor_names(module) if has_one_leaf(module, name)}
     return {name: tuple(parameter.shape) for name, parameter in leaves.items() if parameter.dim() == 3}
 
 
-def _is_transposed(module: nn.Module, sides: dict[str, tuple[int, ...]]) -> bool | None:
-    """Whether the stacks are [experts, in, out]; None where they are no experts, or nothing tells."""
-    ups = [name for name in _UP if name in sides]
-    if not ups or _DOWN not in sides:
+def _is_transposed(module: nn.Module, shapes: dict[str, tuple[int, ...]]) -> bool | None:
+    """Whether the stacks are [experts, in, out]; None if they are not experts, or if that is unknown."""
+    ups = [name for name in _UP if name in shapes]
+    if not ups or _DOWN not in shapes:
         return None
-    experts, first, second = sides[_DOWN]
-    said = getattr(module, "is_transposed", None)
+    experts, first, second = shapes[_DOWN]
+    declared = getattr(module, "is_transposed", None)
     fused = 2 if ups[0] == "gate_up_proj" else 1
     plain, swapped = (experts, fused * second, first), (experts, second, fused * first)
-    if sides[ups[0]] not in (plain, swapped):
+    if shapes[ups[0]] not in (plain, swapped):
         return None
-    if isinstance(said, bool):
-        return said
+    if isinstance(declared, bool):
+        return declared
     if plain != swapped:
-        return sides[ups[0]] == swapped
+        return shapes[ups[0]] == swapped
     hidden = getattr(getattr(module, "config", module), "hidden_size", getattr(module, "hidden_dim", None))
     return None if hidden not in (first, second) or first == second else hidden == second
 
 
-def _facts(module: nn.Module, name: str, sides: tuple[int, ...], *, transposed: bool) -> Facts:
-    out = sides[2 if transposed else 1]
+def _facts(module: nn.Module, name: str, shape: tuple[int, ...], *, transposed: bool) -> Facts:
+    out = shape[2 if transposed else 1]
     biases = tuple(bias for bias in (f"{name}_bias",) if bias in tensor_names(module))
     facts = {"kind": "linear", "stacked": True, "transposed": transposed, "biases": biases}
     if name != "gate_up_proj":
         return facts | {"parts": (out,)}
-    # Gate and up lie one after the other, or row by row in turns.
+    # The rows of gate and up follow one another, or alternate one by one.
     repeats = 1 if getattr(module, "is_concatenated", True) else out // 2
     return facts | {"parts": (out // 2, out // 2), "repeats": repeats}
 
