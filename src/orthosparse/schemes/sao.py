@@ -27,7 +27,7 @@ _DEGREES = ("exact", "nearest")
 
 @dataclass(frozen=True)
 class _Plan:
-    """One matrix of a layer: the shape and the degree of S, and how often S stands below and beside itself in it."""
+    """One matrix of a layer: the shape and degree of S, and how many copies of S are below and beside each other."""
 
     shape: tuple[int, int]
     degree: int
