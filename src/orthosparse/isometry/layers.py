@@ -203,8 +203,8 @@ def _keeps_size(layer: Layer) -> bool:
         sides = zip(_reach(layer), stride, padding, cast(_ConvNd, layer.module).output_padding, strict=True)
         return all(k - step - 2 * pad + more == 0 for k, step, pad, more in sides)
     # floor((n + 2 p - k) / s) + 1 outputs: n / s of them for -s <= 2 p - k < 0
-    sides = zip(_reach(layer), stride, padding, strict=True)
-    return all(k - step <= 2 * pad < k for k, step, pad in sides)
+    axes = zip(_reach(layer), stride, padding, strict=True)
+    return all(k - step <= 2 * pad < k for k, step, pad in axes)
 
 
 def _in_window(layer: Layer) -> bool:
