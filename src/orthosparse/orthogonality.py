@@ -1,11 +1,11 @@
-"""How orthogonal a matrix or a convolution kernel is, and which of its channels are dead.
+"""Measure how orthogonal a matrix or a convolution kernel is, and which of its channels are dead.
 
-A weight is (out, in / groups, *kernel), or (in, out / groups, *kernel) when transposed; one without kernel sides is a
-matrix. Either way the first side is cut into `groups` blocks, each a map of its own. A kernel is measured as the linear
-map that the convolution (circular padding) applies to a whole signal. The Fourier transform cuts that map into one
-small matrix A(f) per frequency f, A(f) = sum over taps t of K[t] exp(-2 pi i f t / size), and the map is orthogonal
-exactly when every A(f) is. A strided convolution is measured as the one of stride 1, with more channels on a smaller
-signal, that it is (see `strides`).
+A weight is (out, in / groups, *kernel), or (in, out / groups, *kernel) if transposed; one with two dimensions is a
+matrix. Either way the first dimension is split into `groups` blocks, each of which is a separate map. A kernel is
+measured as the linear map that the convolution (circular padding) applies to a whole signal. The Fourier transform
+splits that map into one small matrix A(f) per frequency f, A(f) = sum over taps t of K[t] exp(-2 pi i f t / size), and
+the map is orthogonal exactly when every A(f) is. A strided convolution is measured as the equivalent convolution of
+stride 1, with more channels on a smaller signal (see `strides`).
 """
 
 import math
@@ -18,7 +18,7 @@ from orthosparse.gram import sparse_squares
 from orthosparse.strides import polyphase
 from orthosparse.threads import kernel_threads
 
-_LARGE = 2**16  # entries from which on it pays to look for non-zeros first
+_LARGE = 2**16  # entries from which it pays to search for the non-zeros first
 
 
 def orthogonality_score(
@@ -68,7 +68,7 @@ def orthogonality_score(
 
 
 def _sparse_squares(matrix: torch.Tensor, gain: float, dtype: torch.dtype) -> float:
-    """Return the square of the score of one matrix, from its non-zeros where they are few."""
+    """Return the square of the score of one matrix, from its non-zeros if there are few."""
     real = matrix if matrix.dtype in (torch.float32, torch.float64) else matrix.to(dtype)
     squares = sparse_squares(real, scale=1 / gain, threads=kernel_threads(real.numel()))
     return float(_squares(_scaled(matrix[None], gain, dtype))) if squares is None else squares
@@ -79,7 +79,7 @@ def _scaled(kernel: torch.Tensor, gain: float, dtype: torch.dtype) -> torch.Tens
 
 
 def _squares(matrices: torch.Tensor) -> torch.Tensor:
-    """Return ||A^H A - I||_F^2 on the smaller side, summed over all but the first side of ``[..., rows, cols]``."""
+    """Return ||A^H A - I||_F^2 on the smaller side, summed over all but the first dimension of `matrices`."""
     wide = matrices.shape[-2] < matrices.shape[-1]
     gram = matrices @ matrices.mH if wide else matrices.mH @ matrices
     gram.diagonal(dim1=-2, dim2=-1).sub_(1)
@@ -112,7 +112,7 @@ def singular_values_of(
 
 
 def dead_outputs(weight: torch.Tensor, *, groups: int = 1, transposed: bool = False) -> torch.Tensor:
-    """Return which output channels (rows of a matrix) have nothing but zeros; of a weight or of a mask.
+    """Return which output channels (rows of a matrix) of a weight or a mask are zero everywhere.
 
     Example:
         >>> dead_outputs(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
@@ -121,23 +121,23 @@ def dead_outputs(weight: torch.Tensor, *, groups: int = 1, transposed: bool = Fa
     kernels = _kernels(weight, groups).flatten(3)
     live = kernels if kernels.dtype == torch.bool else kernels.ne(0)
     axes = (1, 3) if transposed else (2, 3)
-    if live.device.type == "cpu":  # numpy finds bools a hundred times faster than torch
+    if live.device.type == "cpu":  # numpy reduces bools a hundred times faster than torch
         return torch.from_numpy(live.numpy().any(axis=axes)).flatten().logical_not()
     return live.any(axes[1]).any(axes[0]).flatten().logical_not()
 
 
 def dead_inputs(weight: torch.Tensor, *, groups: int = 1, transposed: bool = False) -> torch.Tensor:
-    """Return which input channels (columns of a matrix) have nothing but zeros; of a weight or of a mask."""
+    """Return which input channels (columns of a matrix) of a weight or a mask are zero everywhere."""
     return dead_outputs(weight, groups=groups, transposed=not transposed)
 
 
 def group_views(weight: torch.Tensor, groups: int) -> torch.Tensor:
     """View `weight` as [groups, first / groups, second, *kernel].
 
-    The first side is the one that groups cut, stored transposed or not.
+    Groups split the first dimension, whether the weight is stored transposed or not.
 
     Raises:
-        ValueError: `groups` does not divide the first side.
+        ValueError: `groups` does not divide the first dimension.
     """
     groups = check_groups(weight, groups)
     return weight.detach().view(groups, weight.shape[0] // groups, *weight.shape[1:])
@@ -151,9 +151,9 @@ def _kernels(weight: torch.Tensor, groups: int) -> torch.Tensor:
 
 
 def _spectrum(kernel: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return A(f), [frequencies, groups, first, second], and how many of a signal's frequencies each one stands for.
+    """Return A(f), [frequencies, groups, first, second], and how many of a signal's frequencies each represents.
 
-    A real kernel has A(-f) = conj A(f), so that half of the frequencies along the last side suffice.
+    A real kernel has A(-f) = conj A(f), so half of the frequencies along the last dimension suffice.
     """
     sides = kernel.shape[3:]
     multiplicity = torch.ones([*sizes[:-1], sizes[-1] // 2 + 1], dtype=torch.int64, device=kernel.device)
@@ -179,7 +179,7 @@ def _fourier(side: int, size: int, kept: int, device: torch.device) -> torch.Ten
 
 
 def _unshifted(kernel: torch.Tensor) -> torch.Tensor:
-    """Put all taps into one where each input, or each output, uses one alone: a channel's shift is an isometry."""
+    """Merge all taps into one if each input, or each output, uses only one: a channel's shift is an isometry."""
     if kernel[0, 0, 0].numel() == 1:
         return kernel
     live = kernel.ne(0).flatten(3)
@@ -191,9 +191,9 @@ def _unshifted(kernel: torch.Tensor) -> torch.Tensor:
 def _on_signal(
     kernel: torch.Tensor, spatial: int | Sequence[int] | None, stride: int | Sequence[int]
 ) -> tuple[torch.Tensor, list[int]]:
-    """Return the kernel of stride 1 with as few taps as it takes, and the sides of the signal that it is measured on.
+    """Return the kernel of stride 1 with as few taps as possible, and the sides of the signal that it is measured on.
 
-    By default that is the smallest on which no lag wraps onto another.
+    By default that is the smallest signal on which no lag wraps onto another.
     """
     dims = kernel.dim() - 3
     steps = check_per_side(stride, dims, "stride", least=1)

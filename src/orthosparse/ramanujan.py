@@ -1,8 +1,9 @@
-"""Regular bipartite graphs, and the exactly orthogonal matrices that SAO puts on them.
+"""Regular bipartite graphs, and exactly orthogonal matrices whose masks they are (SAO).
 
-Terms follow the paper's appendix on SAO. A matrix with sides short <= long has `degree` entries in every line along its
-long side (a row of a wide matrix, a column of a tall one), and short * degree / long entries in every line across. The
-supports of two lines are either equal or disjoint, and lines with equal supports are vectors of an orthonormal basis.
+Terms follow the paper's appendix on SAO. A matrix with sides short <= long has `degree` entries in every vector along
+its long side (a row of a wide matrix, a column of a tall one), and short * degree / long entries in every vector along
+the other. The supports of two rows of a wide matrix are either equal or disjoint, and rows with equal supports are
+vectors of an orthonormal basis.
 """
 
 import math
@@ -27,7 +28,9 @@ def degrees_of(shape: tuple[int, int]) -> list[int]:
 def regular_bipartite_mask(
     shape: tuple[int, int], degree: int, *, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """Return a random regular mask: `degree` ones in every line along the long side, equally many in every line across.
+    """Return a random regular mask: all rows have the same number of ones, and so do all columns.
+
+    A row of a wide mask, or a column of a tall one, has `degree` ones.
 
     Args:
         degree: one of the degrees that `degrees_of` returns for the shape.
@@ -70,8 +73,8 @@ def sample(
     bases = haar(len(rows), degree, rows.shape[1], generator=derive(seed, "values")).mT  # orthonormal rows
     values = torch.zeros(min(shape), max(shape), dtype=torch.float64, device="cpu")
     mask = torch.zeros_like(values, dtype=torch.bool)
-    where = rows.unsqueeze(2), cols.unsqueeze(1)
-    values[where], mask[where] = bases, True
+    entries = rows.unsqueeze(2), cols.unsqueeze(1)
+    values[entries], mask[entries] = bases, True
     if shape[0] > shape[1]:
         values, mask = values.T.contiguous(), mask.T.contiguous()
     return values, mask
@@ -105,8 +108,8 @@ def second_singular_value(mask: torch.Tensor) -> float:
 
     If the rows and columns of a regular mask have degrees c and d, its largest singular value is sqrt(c d). The graph
     is connected if and only if the second one is smaller, and Ramanujan if it is at most ``ramanujan_bound(c, d)``.
-    Supports that are equal or disjoint make a union of complete bipartite graphs, so a mask of SAO below full density
-    is neither: its two largest singular values are equal. Takes a singular value decomposition.
+    Supports that are equal or disjoint form a union of complete bipartite graphs, so a mask of SAO below full density
+    is neither: its two largest singular values are equal. Costs a singular value decomposition.
 
     Example:
         >>> second_singular_value(torch.ones(3, 4)), second_singular_value(torch.eye(3))

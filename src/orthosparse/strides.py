@@ -1,9 +1,9 @@
-"""Strides: which taps of a kernel meet which pixels, and a strided convolution as a plain one of more channels.
+"""Strides: which taps of a kernel read which pixels, and a strided convolution as one of stride 1 with more channels.
 
-Along each side, the tap of index t lies ``dilation * t - padding`` pixels from where its output stands. That offset
+Along each side, the tap of index t lies ``dilation * t - padding`` pixels from its output. That offset
 modulo the stride is the tap's phase. A convolution of stride s reads its input as s interleaved signals, one for each
-phase, so that it is a convolution of stride 1 whose input channels are the pairs of a channel and a phase; a phase
-without a tap is pixels that nobody reads. A transposed convolution is the adjoint of that, and writes its outputs so.
+phase, so that it is a convolution of stride 1 whose input channels are the pairs of a channel and a phase; the
+pixels of a phase without a tap are never read. A transposed convolution is the adjoint, and writes its outputs so.
 """
 
 import math
@@ -14,9 +14,9 @@ import torch
 
 from orthosparse.checks import check_per_side
 
-# Pixels that a stride puts together, seen from the kernel: flat indices of the taps that meet them, and the tap that
-# meets the ones nearest to the output. Such taps of all phases are a window, and the windows of neighbouring outputs
-# tile the picture.
+# The pixels of one phase, seen from the kernel: flat indices of the taps that read them, and the tap that reads those
+# nearest to the output. The nearest taps of all phases form a window, and the windows of neighbouring outputs tile the
+# image.
 Phase = tuple[list[int], int]
 
 
@@ -28,10 +28,10 @@ def phases_of(
 ) -> list[Phase]:
     """Return the phases of a kernel that have a tap, in the order of their pixels.
 
-    Along a side of stride 1 there is one, of all taps; the nearest is the centre.
+    Along a side of stride 1 there is one phase with all taps; the nearest is the centre.
 
     Raises:
-        TypeError, ValueError: not integers, or not as many as the kernel has sides.
+        TypeError, ValueError: an argument is neither an integer nor one integer for each side of the kernel.
 
     Example:
         >>> phases_of([3], stride=2, padding=1)  # taps at -1, 0 and 1: the window is the last two
@@ -42,7 +42,7 @@ def phases_of(
     steps = check_per_side(stride, len(sides), "stride", least=1)
     pads = check_per_side(padding, len(sides), "padding", least=0)
     gaps = check_per_side(dilation, len(sides), "dilation", least=1)
-    by_side = [_phases_of_side(*geometry) for geometry in zip(sides, steps, pads, gaps, strict=True)]
+    by_side = [_phases_of_side(*side) for side in zip(sides, steps, pads, gaps, strict=True)]
     return [
         (
             [_flat(each, sides) for each in product(*(taps for taps, _ in chosen))],
@@ -53,16 +53,16 @@ def phases_of(
 
 
 def _phases_of_side(side: int, stride: int, padding: int, dilation: int) -> list[Phase]:
-    """Return the phases of one side."""
+    """Return the phases along one side."""
     if stride == 1:
         return [(list(range(side)), (side - 1) // 2)]
     taps: dict[int, list[int]] = {}
     for tap in range(side):
         taps.setdefault((dilation * tap - padding) % stride, []).append(tap)
-    # 0 windows away from the output's own where that can be
+    # in the output's own window if possible
     return [
-        (found, min(found, key=lambda tap: (abs((dilation * tap - padding) // stride), tap)))
-        for _, found in sorted(taps.items())
+        (members, min(members, key=lambda tap: (abs((dilation * tap - padding) // stride), tap)))
+        for _, members in sorted(taps.items())
     ]
 
 
@@ -74,9 +74,9 @@ def _flat(taps: Sequence[int], sides: Sequence[int]) -> int:
 
 
 def polyphase(kernel: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
-    """Return the kernel of stride 1 that a strided one is, [groups, first, second * phases, *sides].
+    """Return the kernel of stride 1 that is equivalent to a strided one, [groups, first, second * phases, *sides].
 
-    The padding shifts the signal, which is an isometry, and is not asked for.
+    The padding does not matter: it only shifts the signal, which is an isometry.
 
     Example:
         >>> polyphase(torch.arange(3.0).view(1, 1, 1, 3), [2])
@@ -93,10 +93,10 @@ def polyphase(kernel: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
 
 def structural_rank(kernels: torch.Tensor, stride: Sequence[int]) -> tuple[int, int]:
-    """Return what the zeros of kernels [groups, first, second, *sides] leave of their rank, and their full rank.
+    """Return the rank that zero rows and columns leave kernels [groups, first, second, *sides], and their full rank.
 
-    Both at each position of the smaller signal, summed over the groups; an orthogonal matrix has the rank that its
-    zeros leave.
+    Both are counted at each position of the smaller signal and summed over the groups. The first is an upper bound of
+    the rank, which an orthogonal matrix reaches.
 
     Example:
         >>> structural_rank(torch.eye(4, 1).view(1, 4, 1, 1), [2])  # one tap of four outputs reads every other pixel
@@ -114,7 +114,7 @@ def phases_read(kernels: torch.Tensor, stride: Sequence[int]) -> int:
 
 
 def dilated(kernel: torch.Tensor, dilation: Sequence[int]) -> torch.Tensor:
-    """Return a kernel [first, second, *sides] as it lies on the signal: with the zeros that dilation puts between taps.
+    """Return a kernel [first, second, *sides] with the zeros that dilation puts between its taps.
 
     Example:
         >>> dilated(torch.ones(1, 1, 2), [3])

@@ -163,7 +163,7 @@ def test_a_variance_that_dies_out_is_told():
     point = mean_field("tanh", 1.0)
     assert point.q == 0
     assert point.chi == pytest.approx(1, abs=1e-9)
-    assert "dies out" in point.note
+    assert "vanishes" in point.note
     assert mean_field("relu", 1.0).chi == pytest.approx(0.5, rel=1e-9)
 
 

@@ -195,7 +195,7 @@ def test_a_default_device_and_dtype_do_not_matter():
 
 
 def test_bad_input_is_named():
-    with pytest.raises(TypeError, match="groups: of one weight only"):
+    with pytest.raises(TypeError, match="groups: for a single weight only"):
         orthogonality_score(nn.Sequential(nn.Linear(2, 2)), groups=2)
     with pytest.raises(TypeError, match="x: expected a floating-point tensor"):
         orthogonality_score(nn.Sequential(nn.Conv2d(2, 2, 1)), torch.ones(1, 2, 3, 3, dtype=torch.int64))

@@ -51,9 +51,9 @@ def test_an_empty_weight_leaves_the_bias(generator):
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((1, 4, 5, 5), r"x: expected pictures of shape \[batch, 3, side, side\]"),
-        ((1, 3, 5), "x: expected pictures of shape"),
-        ((1, 3, 2, 5), "x: expected pictures that the kernel"),
+        ((1, 4, 5, 5), r"x: expected shape \[batch, 3, side, side\]"),
+        ((1, 3, 5), "x: expected shape"),
+        ((1, 3, 2, 5), "x: expected an input that the kernel"),
     ],
 )
 def test_pictures_that_do_not_fit_are_named(shape, message):

@@ -83,6 +83,6 @@ def test_weights_that_are_not_finite_or_would_not_be_are_named_and_stay(dtype, v
     with torch.no_grad():
         model[1].weight.fill_(value)
     before = model[0].weight.clone()
-    with pytest.raises(ValueError, match=r"model: expected weights whose deviation .*; '1' has"):
+    with pytest.raises(ValueError, match=r"model: expected weights whose standard deviation .*; '1' has"):
         orthosparse.sparsify(model, 0.25, scheme="scaled", distribution="uniform")
     assert torch.equal(model[0].weight, before)

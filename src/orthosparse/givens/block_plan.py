@@ -1,4 +1,4 @@
-"""Which blocks of a block-orthogonal matrix are active, and which columns of blocks are rotated for that."""
+"""Choose the active blocks of a block-orthogonal matrix, and the columns of blocks that are rotated."""
 
 from typing import NamedTuple
 
@@ -27,8 +27,8 @@ class BlockPlan(NamedTuple):
 def plan_blocks(task: Task, count: int, seed: int) -> BlockPlan:
     """Draw the rotations that give a grid `count` active blocks, by the rules of the Givens sampler.
 
-    Empty columns of the grid are rotated with others first, as far as the count goes: the sampler would leave some of
-    them empty, so that the layer would ignore a whole strip of inputs (or, for a tall matrix, of outputs).
+    Empty columns of the grid are rotated with others first, as far as the count allows. Otherwise the sampler would
+    leave some of them empty, and the layer would not use a whole block of inputs (of outputs, if tall).
     """
     start, _ = start_of(task, seed, 0)
     columns = columns_at(task, start, BITS)
@@ -43,7 +43,7 @@ def plan_blocks(task: Task, count: int, seed: int) -> BlockPlan:
 
 
 def _spread(start: list[int], width: int, room: int, seed: int) -> list[tuple[int, int]]:
-    """Return at most `room` pairs of a column with a block and an empty one; the former are used in rotation."""
+    """Return at most `room` pairs of a column with a block and an empty one, cycling through those with blocks."""
     generator, taken = derive(seed, "spread"), set(start)
     empty = [column for column in range(width) if column not in taken]
     order = torch.randperm(len(empty), generator=generator, device="cpu").tolist()

@@ -20,7 +20,7 @@ from orthosparse.threads import on_threads
 if TYPE_CHECKING:
     from orthosparse.givens.block_plan import BlockPlan
 
-_TOGETHER = 64  # rotations that are drawn at once; another number would give other matrices
+_CHUNK = 64  # rotations that are drawn at once; another number would change the matrices
 
 
 def sample_blocks(
@@ -49,7 +49,7 @@ def sample_blocks(
         >>> torch.allclose(weight @ weight.T, torch.eye(64, dtype=torch.float64), atol=1e-12)
         True
     """
-    make_task(shape)  # refuses what is no shape
+    make_task(shape)  # checks the shape
     side = check_at_least(block, 1, "block")
     if shape[0] % side or shape[1] % side:
         raise ValueError(f"block: expected a divisor of both sides of {shape[0]} x {shape[1]}; got {side}")
@@ -58,7 +58,7 @@ def sample_blocks(
     total = check_count(count, sides, floor=task.height, ceiling=sides[0] * sides[1])
     check_dtype(dtype)
     seed = draw_seed(generator)
-    from orthosparse.givens.block_plan import plan_blocks  # entries do without
+    from orthosparse.givens.block_plan import plan_blocks  # not needed for entries
 
     made = plan_blocks(task, total, seed)
     blocks = _rotated(made, side, seed)
@@ -74,9 +74,9 @@ def sample_blocks(
 
 
 def _rotated(made: "BlockPlan", side: int, seed: int) -> Tensor:
-    """Return the active blocks [number, side, side], column by column of the short-by-long grid."""
-    slots = np.cumsum(made.active).reshape(made.active.shape) - 1  # of a block that will be active
-    filled = np.zeros_like(made.active)  # the blocks that are active by now
+    """Return the active blocks [number, side, side], column by column of the wide grid."""
+    slots = np.cumsum(made.active).reshape(made.active.shape) - 1  # index of each block that will be active
+    filled = np.zeros_like(made.active)  # blocks that are active so far
     filled[made.start, np.arange(len(made.start))] = True
     blocks = torch.zeros(int(made.active.sum()), side, side, dtype=torch.float64, device="cpu")
     blocks[slots[filled.nonzero()]] = haar(len(made.start), side, side, generator=derive(seed, "start"))
@@ -93,5 +93,5 @@ def _rotated(made: "BlockPlan", side: int, seed: int) -> Tensor:
 
 def _rotations(number: int, size: int, generator: torch.Generator) -> Iterator[Any]:
     """Yield Haar-random orthogonal matrices."""
-    for first in range(0, number, _TOGETHER):
-        yield from haar(min(_TOGETHER, number - first), size, size, generator=generator)
+    for first in range(0, number, _CHUNK):
+        yield from haar(min(_CHUNK, number - first), size, size, generator=generator)

@@ -1,4 +1,4 @@
-"""The Givens sampler's supports in plain Python: which columns are rotated, and which rows each column then holds."""
+"""The Givens sampler's supports in plain Python: the rotated columns, and the active rows of each column."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,13 +11,13 @@ import numpy as np
 from orthosparse.givens import stream
 from orthosparse.givens.task import ROTATIONS, STOPS, Task
 
-# Between two gains the exact rule has patience for as many attempts that overshoot as there are columns, and a few, or
-# for eight times as many that gain nothing (the last entry of a full matrix takes half as many as there are columns).
+# Between two gains the exact rule allows as many attempts that overshoot as there are columns, plus a few, or eight
+# times as many that gain nothing (the last entry of a full matrix takes half as many as there are columns).
 _OVERSHOT = 8
 
 
 class Sets(NamedTuple):
-    """How a set of rows is written: any type with ``|`` and ``^``."""
+    """A representation of sets of rows: any type with ``|`` and ``^``."""
 
     empty: Any
     single: Callable[[int], Any]
@@ -37,7 +37,7 @@ LISTS = Sets(
 
 
 class Steps(NamedTuple):
-    """Rotations that touched a non-zero, one after the other: attempt, columns i < j, non-zeros gained."""
+    """Rotations that involve a non-zero, in order: attempt, columns i < j, non-zeros gained."""
 
     attempt: list[int]
     i: list[int]
@@ -46,7 +46,7 @@ class Steps(NamedTuple):
 
 
 class Rotations(NamedTuple):
-    """Rotations of columns i < j, one after the other."""
+    """Rotations of columns i < j, in order."""
 
     i: Sequence[int]
     j: Sequence[int]
@@ -55,9 +55,9 @@ class Rotations(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A matrix before its values: where its rows start, which columns are rotated, which rows each column then holds.
+    """A matrix without its values: the start of each row, the rotations, and the active rows of each column.
 
-    The last include `extra`, the (row, column) of active entries that have no value.
+    `columns` includes `extra`, the (row, column) of active entries whose value is zero.
     """
 
     start: list[int]
@@ -85,7 +85,7 @@ def scattered_start(task: Task, seed: int) -> tuple[list[int], list[int], list[f
 
 
 def plan(task: Task, count: int, seed: int, member: int, sets: Sets) -> Plan:
-    """Draw rotations until the stopping rule is met, then the zero-valued entries that the count still lacks."""
+    """Draw rotations until the stopping rule is met, then the zero-valued entries that are still missing."""
     start, signs = start_of(task, seed, member)
     columns = columns_at(task, start, sets)
     key = stream.stream_key(seed, member, stream.ROTATIONS)
@@ -116,7 +116,7 @@ def _shuffled(size: int, how_many: int, drawn: list[int]) -> list[int]:
 
 
 def columns_at(task: Task, start: list[int], sets: Sets) -> list[Any]:
-    """Return the rows that each column holds before the first rotation."""
+    """Return the active rows of each column before the first rotation."""
     columns = [sets.empty] * task.width
     for row, column in enumerate(start):
         columns[column] = sets.single(row)
@@ -133,7 +133,7 @@ def grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> St
     sizes = [size_of(column) for column in columns]
     most, goal = (count, task.height * task.width + 1) if task.stop == ROTATIONS else (None, count)
     room = goal - sum(sizes)
-    # No rotation gains more than the height: while there is more room than that, nothing can overshoot.
+    # No rotation gains more than the height, so none can overshoot while there is more room than that.
     near = task.height if exact else 1
     limit = min(room, task.height) if exact else task.height
     useful, patience = 0, _OVERSHOT * (task.width + 64)
@@ -141,7 +141,7 @@ def grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> St
     x = y = sets.empty
     for attempt, i, j in _attempts(key, task.width, most if room > 0 else 0):
         a, b = sizes[i], sizes[j]
-        gain = a - b if a > b else b - a  # a lower bound: if it is too large already, the union need not be computed
+        gain = a - b if a > b else b - a  # a lower bound: if that is too much already, skip the rest
         if gain <= limit:
             x, y = columns[i], columns[j]
             gain = size_of(x ^ y)
@@ -163,7 +163,7 @@ def grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> St
                 else:
                     left -= 1
         if left <= 0:
-            return Steps(*(part[:useful] for part in steps))  # what came after the last gain was in vain
+            return Steps(*(part[:useful] for part in steps))  # drop the rotations after the last gain
     if task.stop == STOPS["closest"] and steps.i and -room > room + steps.gain[-1]:
         columns[steps.i[-1]], columns[steps.j[-1]] = x, y
         return Steps(*(part[:-1] for part in steps))
@@ -171,7 +171,7 @@ def grow(columns: list[Any], task: Task, count: int, key: int, sets: Sets) -> St
 
 
 def _attempts(key: int, width: int, most: int | None) -> Iterator[tuple[int, int, int]]:
-    """Return attempt numbers and pairs of columns, `most` of them or without end; none where there is one column."""
+    """Return attempt numbers and pairs of columns, `most` of them or infinitely many; none if there is one column."""
     chunk = min(max(256, 2 * width), 8192)
     ends = count_from(chunk, chunk) if most is None else [*range(chunk, most, chunk), most]
     starts = count_from(0, chunk) if width > 1 else ()

@@ -1,4 +1,4 @@
-"""The Givens sampler in plain Python: values by BLAS rotations, dense or as compressed rows."""
+"""The Givens sampler in plain Python: values from BLAS rotations, dense or in CSR format."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def fill(task: Task, counts: Sequence[int], seed: int, values: Tensor, mask: Ten
     for member, count in enumerate(counts):
         made = plan(task, count, seed, member, BITS)
         for first, lanes in _rotated(task, made):
-            # Cast first: torch transposes by blocks where the types agree. + 0: rotating zeros may have given -0.
+            # Cast first: torch transposes by blocks if the dtypes agree. Add 0: rotated zeros may be -0.
             block = torch.from_numpy(lanes[left:right]).to(values.dtype).add_(0.0)
             last = first + lanes.shape[1]
             if task.tall:
@@ -34,7 +34,7 @@ def fill(task: Task, counts: Sequence[int], seed: int, values: Tensor, mask: Ten
 
 
 def csr(task: Task, count: int, seed: int) -> tuple[Array, Array, Array]:
-    """Return (row starts, columns, float64 values) of the wanted rows; no array is rows x cols."""
+    """Return (row starts, columns, float64 values) of the wanted rows, without an array of rows x cols."""
     sparse = task.stop != ROTATIONS and count < _SPARSE * task.height * task.width
     rows, cols, values = _entries(task, plan(task, count, seed, 0, LISTS if sparse else BITS))
     if task.tall:
@@ -47,11 +47,11 @@ def csr(task: Task, count: int, seed: int) -> tuple[Array, Array, Array]:
 
 
 def _rotated(task: Task, made: Plan) -> Iterator[tuple[int, Array]]:
-    """Yield the wanted rows of the rotated matrix block by block: where in them, and the block [width, rows].
+    """Yield the wanted rows of the rotated matrix block by block: the first row, and the block [width, rows].
 
-    Blocks begin at multiples of their size whatever rows are wanted: BLAS may round differently near an array's end.
+    Blocks begin at multiples of their size for any wanted rows: BLAS may round differently near an array's end.
     """
-    from scipy.linalg.blas import drot  # slow to import, and the kernel does without
+    from scipy.linalg.blas import drot  # slow to import, and not needed by the kernel
 
     low, high = task.work_rows
     for block in range(low // _ROW_BLOCK * _ROW_BLOCK, high, _ROW_BLOCK):
@@ -81,7 +81,7 @@ def active_entries(task: Task, columns: list[int]) -> Array:
 
 
 def _entries(task: Task, made: Plan) -> tuple[Array, Array, Array]:
-    """Return (rows, columns, values) of the active entries, with work and memory like their number."""
+    """Return (rows, columns, values) of the active entries, in time and memory proportional to their number."""
     columns: list[dict[int, float]] = [{} for _ in range(task.width)]
     for row in range(*task.work_rows):
         columns[made.start[row]][row] = made.signs[row]

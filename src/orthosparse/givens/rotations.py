@@ -1,4 +1,4 @@
-"""Products of a given number of random rotations: drawn, counted, and how dense they are expected to be."""
+"""Products of a given number of random rotations: samples, their non-zeros, and their expected density."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -54,7 +54,7 @@ def counts_after(
     """
     task = _of_rotations(shape, law)
     check_at_least(rotations, 0, "rotations")
-    from orthosparse.givens import plan  # the kernel does without
+    from orthosparse.givens import plan  # not needed by the kernel
 
     return torch.tensor(plan.counts_after(task, rotations, draw_seed(generator)), device="cpu")
 
@@ -83,7 +83,7 @@ def expected_rotations(rows: int, cols: int, density: float) -> int:
         2191
     """
     rows, cols = check_at_least(rows, 1, "rows"), check_at_least(cols, 1, "cols")
-    # An expected density of 1 is never reached: half an entry short of it is near enough for a whole number of entries.
+    # An expected density of 1 is never reached: half an entry short of it rounds to a whole number of entries.
     enough = check_density(density) - 0.5 / (rows * cols)
     return next(step for step, expected in enumerate(_densities(max(rows, cols))) if expected >= enough)
 

@@ -1,4 +1,4 @@
-"""What the Givens sampler draws: one matrix, a batch, a compressed one, a part of one."""
+"""Samples of the Givens sampler: one matrix, a batch, a matrix in CSR format, a partial isometry."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -62,7 +62,7 @@ def sample(
         threads: number of threads of the kernel; the bits do not depend on it.
         backend: "kernel" is compiled, "python" is not; "auto" takes the kernel if it was built. Both give the same
             mask, and values that agree to 1e-15.
-        out: a matrix to write the values to, which is also the one returned; `can_hold` says if it is suitable.
+        out: a matrix to write the values to, which is also returned; `can_hold` says whether a matrix is suitable.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
@@ -82,7 +82,7 @@ def sample(
     else:
         if rows is not None or tuple(out.shape) != tuple(shape) or out.dtype != dtype or not can_hold(out):
             raise ValueError(f"out: expected a plain {dtype} matrix of {shape} for all rows; got {describe(out)}")
-        # What lies by columns is the transpose, by rows, of the transposed matrix: the same draws.
+        # A column-major matrix is the transpose of a row-major one, with the same draws.
         by_rows = out.is_contiguous()
         task = task if by_rows else task._replace(tall=not task.tall, last=shape[1])
         values, mask = drawn(task, counts, out=(out if by_rows else out.T)[None], **draws)
@@ -91,7 +91,7 @@ def sample(
 
 
 def can_hold(matrix: Tensor) -> bool:
-    """Return whether `sample` can write into `matrix`: float32 or float64 on the CPU, contiguous by rows or by columns.
+    """Return whether `sample` can write into `matrix`: float32 or float64 on the CPU, in row- or column-major order.
 
     Example:
         >>> can_hold(torch.empty(3, 4)), can_hold(torch.empty(3, 4).T), can_hold(torch.empty(3, 4)[:, ::2])
@@ -157,7 +157,7 @@ def sample_csr(
     threads = check_at_least(threads, 1, "threads")
     kernel, wanted, seed = _kernel(backend), _check(shape, count), draw_seed(generator)
     if kernel is None:
-        from orthosparse.givens import python_backend  # only where it is used
+        from orthosparse.givens import python_backend  # imported only if used
 
         parts: Iterable[Any] = python_backend.csr(task, wanted, seed)
     else:
@@ -181,9 +181,9 @@ def partial(
 ) -> tuple[Tensor, Tensor]:
     """Return a partial isometry with `count` entries, at most min(shape), and its mask.
 
-    The matrix keeps `count` of the entries of the start, and all others are zero. It has `count` singular values of 1,
-    and all others are 0: it preserves the norm of every vector orthogonal to its kernel. `start`, `generator` and
-    `dtype` are those of `sample`.
+    The matrix keeps `count` of the entries of the start, and the rest is zero. It has `count` singular values of 1, and
+    all others are 0: it preserves the norm of whatever it does not annihilate. `start`, `generator` and `dtype` are
+    those of `sample`.
 
     Example:
         >>> values, mask = partial((6, 4), 3, start="permuted")
@@ -192,7 +192,7 @@ def partial(
     """
     task = make_task(shape, start=start)
     dtype, count = check_dtype(dtype), check_count(count, shape, floor=0, ceiling=task.height)
-    from orthosparse.givens import plan  # the kernel does without
+    from orthosparse.givens import plan  # not needed by the kernel
 
     rows, cols, signs = plan.scattered_start(task, draw_seed(generator))
     values = torch.zeros(task.height, task.width, dtype=dtype, device="cpu")
@@ -217,7 +217,7 @@ def drawn(
     backend: str,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return one matrix of a task for each count, [batch, rows, cols], and their masks; `out` may hold the values."""
+    """Return one matrix of a task for each count, [batch, rows, cols], and their masks; values go to `out` if given."""
     check_dtype(dtype)
     threads = check_at_least(threads, 1, "threads")
     kernel, seed = _kernel(backend), draw_seed(generator)
@@ -225,7 +225,7 @@ def drawn(
     values = torch.empty(len(counts), *task.shape, dtype=wide, device="cpu") if out is None else out
     mask = torch.empty(len(counts), *task.shape, dtype=torch.bool, device="cpu")
     if kernel is None:
-        from orthosparse.givens import python_backend  # only where it is used
+        from orthosparse.givens import python_backend  # imported only if used
 
         python_backend.fill(task, counts, seed, values, mask)
     else:
@@ -234,7 +234,7 @@ def drawn(
 
 
 def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Cast as the kernel does, which writes float64 or float32: the half types through float32."""
+    """Cast as the kernel does, which writes float64 or float32: 16-bit types are cast from float32."""
     return values if dtype == values.dtype else values.to(torch.float32).to(dtype)
 
 
@@ -243,12 +243,12 @@ def _check(shape: tuple[int, int], count: int) -> int:
 
 
 def _kernel(backend: str) -> Any:
-    """Return the compiled kernel; None where its Python twin is to work."""
+    """Return the compiled kernel, or None for the Python backend."""
     if lookup({"auto": not has_kernel(), "kernel": False, "python": True}, backend, "backend"):
         return None
     if not has_kernel():
         raise ValueError(
             "backend: the compiled kernel is not built; install a C++ compiler and reinstall orthosparse from source "
-            '("pip install --no-binary orthosparse --force-reinstall orthosparse"), or take "python" or "auto"'
+            '("pip install --no-binary orthosparse --force-reinstall orthosparse"), or use "python" or "auto"'
         )
     return import_module(_KERNEL)

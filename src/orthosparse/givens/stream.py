@@ -1,8 +1,8 @@
 """The random words that every backend of the Givens sampler reads: a hash of a seed and a counter.
 
-Word number c of a stream is the SplitMix64 finalizer of key + (c + 1) * GOLDEN modulo 2^64. So any word can be had
-without those before it, and a matrix depends on its seed and its index in the batch, and on nothing else: not on
-torch's version, the thread, the shard or the other members of the batch.
+Word number c of a stream is the SplitMix64 finalizer of key + (c + 1) * GOLDEN modulo 2^64. So any word can
+be computed without those before it, and a matrix depends only on its seed and its index in the batch: not on torch's
+version, the thread, the shard or the other members of the batch.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy.typing as npt
 Words = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
 
-ROTATIONS, START, EXTRA = 1, 2, 3  # what a stream is for
+ROTATIONS, START, EXTRA = 1, 2, 3  # purposes of streams
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _LOW = 2**64 - 1
@@ -60,22 +60,22 @@ def pairs(key: int, first: int, how_many: int, size: int) -> tuple[list[int], li
     """
     word = words_at(key, 2 * np.arange(first, first + how_many, dtype=np.uint64))
     half = np.uint64(32)
-    first_column = (word >> half) * np.uint64(size) >> half
-    second_column = (word & np.uint64(2**32 - 1)) * np.uint64(size - 1) >> half
-    second_column += second_column >= first_column
-    return np.minimum(first_column, second_column).tolist(), np.maximum(first_column, second_column).tolist()
+    one = (word >> half) * np.uint64(size) >> half
+    other = (word & np.uint64(2**32 - 1)) * np.uint64(size - 1) >> half
+    other += other >= one
+    return np.minimum(one, other).tolist(), np.maximum(one, other).tolist()
 
 
 def turns(key: int, attempts: Sequence[int]) -> tuple[list[float], list[float]]:
     """Return cosines and sines of the attempts' angles, uniform on [0, 2 pi) and never a multiple of pi/2."""
     word = words_at(key, 2 * np.array(attempts, dtype=np.uint64) + np.uint64(1))
-    # Two bits choose the quadrant, and 52 bits the angle inside it, an odd multiple of 2^-53: never 0.
+    # Two bits choose the quarter turn, 52 bits the angle within it, as an odd multiple of 2^-53: never 0.
     inside = (word & np.uint64(2**62 - 1)) >> np.uint64(10)
     angle = ((inside * np.uint64(2) + np.uint64(1)).astype(np.float64) * 2.0**-53 - 0.5) * (math.pi / 2)
-    rotated = np.empty(len(word), dtype=np.complex128)
-    rotated.real, rotated.imag = _cos_sin(angle)
-    rotated *= _QUARTERS[word >> np.uint64(62)]  # exact: products with 0, 1 and -1
-    return rotated.real.tolist(), rotated.imag.tolist()
+    phases = np.empty(len(word), dtype=np.complex128)
+    phases.real, phases.imag = _cos_sin(angle)
+    phases *= _QUARTERS[word >> np.uint64(62)]  # exact: products with 0, 1 and -1
+    return phases.real.tolist(), phases.imag.tolist()
 
 
 def _cos_sin(angle: Floats) -> tuple[Floats, Floats]:

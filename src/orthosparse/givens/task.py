@@ -1,4 +1,4 @@
-"""What is asked of the Givens sampler, checked once for all backends."""
+"""The arguments of the Givens sampler, checked once for all backends."""
 
 import math
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from orthosparse.checks import check_int
 from orthosparse.registry import lookup
 
 STOPS = {"exact": 0, "closest": 1, "first": 2}
-ROTATIONS = 3  # the stopping rule that reads its count as a number of rotations
+ROTATIONS = 3  # the stopping rule whose count is a number of rotations
 STARTS = {"identity": False, "permuted": True}
 _LARGEST_SIDE = 2**31 - 1
 
 
 class Task(NamedTuple):
-    """One kind of matrix: the short-by-long one that is rotated, and the rows of the result that are wanted.
+    """One kind of matrix: the wide matrix that is rotated, and the wanted rows of the result.
 
-    A tall result is the transpose of the rotated matrix. `cosine` and `sine` are NaN where each rotation draws its own
+    A tall result is the transpose of the rotated matrix. `cosine` and `sine` are NaN if each rotation draws its own
     angle.
     """
 
@@ -88,7 +88,7 @@ def _check_angle(angle: object) -> tuple[float, float]:
     if not math.isfinite(angle):
         raise ValueError(f"angle: expected a finite number of radians; got {angle!r}")
     cosine, sine = math.cos(angle), math.sin(angle)
-    # A quarter turn moves columns and mixes nothing: the matrix would stay a permutation, whatever its mask says.
+    # A quarter turn moves columns and mixes nothing: the matrix would stay a permutation, whatever its mask.
     if min(abs(cosine), abs(sine)) < 1e-9:
         raise ValueError(f"angle: a multiple of pi/2 mixes no columns, so no density is reached; got {angle!r}")
     return cosine, sine

@@ -1,4 +1,4 @@
-"""The distance of a sparse matrix's Gram matrix from the identity, from its non-zeros alone and in float64."""
+"""The distance of a sparse matrix's Gram matrix from the identity, computed from its non-zeros in float64."""
 
 from functools import cache
 from importlib import import_module
@@ -10,14 +10,15 @@ import torch
 from orthosparse.gram import python_backend
 
 _NAME = "orthosparse.gram._kernel"
-_DENSE_IS_QUICKER = 32  # a dense product multiplies so many pairs of numbers in the time that one here takes
+_DENSE_IS_QUICKER = 32  # pairs of numbers that a dense product multiplies in the time of one pair here
 
 
 def sparse_squares(matrix: torch.Tensor, *, scale: float = 1.0, threads: int = 1) -> float | None:
     """Return ||G - I||_F^2, G the Gram matrix of ``scale * matrix`` on its smaller side.
 
-    The time is that of multiplying every two non-zeros that stand in one row (in one column of a wide matrix), and no
-    array of G's size is made. None: a dense product is quicker, or the matrix lies on no CPU.
+    The time is that of multiplying every two non-zeros of the same row (of the same column of a wide matrix), and no
+    array of G's size is allocated. Returns None if a dense product is faster, if the matrix is not on the CPU, or if it
+    is neither float32 nor float64.
 
     Example:
         >>> matrix = torch.zeros(64, 32)
@@ -36,5 +37,5 @@ def sparse_squares(matrix: torch.Tensor, *, scale: float = 1.0, threads: int = 1
 
 @cache
 def _backend() -> ModuleType:
-    """The compiled kernel where it was built, else Python."""
+    """Return the compiled kernel if it was built, else the Python backend."""
     return import_module(_NAME) if find_spec(_NAME) is not None else python_backend

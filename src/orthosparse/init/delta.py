@@ -1,7 +1,7 @@
-"""Kernels that hold one matrix: each of its columns sits at one tap, and every other tap is zero.
+"""Kernels that hold one matrix: each of its columns lies at one tap, and all other taps are zero.
 
 Kernels are [groups, first, second, taps] here, and their matrices [groups, first, second * phases]: with a stride,
-every channel has a column for each of its phases (see `strides`). Taps come shaped for broadcasting over
+every channel has a column for each of its phases (see `strides`). Taps are shaped for broadcasting over
 [groups, first, second, phases].
 """
 
@@ -32,14 +32,13 @@ def taps(
 ) -> torch.Tensor:
     """Return the tap of every column of kernels [groups, first, second, *sides], as a flat index.
 
-    Without a stride a tap belongs to an input channel: of the first side, where the convolution is transposed.
+    Without a stride, a tap belongs to an input channel, in the first dimension if the convolution is transposed.
 
     Args:
-        goal: the mask, in the shape of the kernels, whose most used taps "mask" takes; among equals, the centre if it
-            is one of them, else the first.
+        goal: the mask that "mask" counts taps in, shaped like the kernels; ties go to the centre, then to the first.
 
     Raises:
-        ValueError: there is no tap of that name, or "mask" without a mask.
+        ValueError: `tap` is unknown, or "mask" without a mask.
 
     Example:
         >>> goal = torch.tensor([[[[False, True, True]], [[True, False, True]]]])
@@ -54,18 +53,18 @@ def taps(
     groups, first, second = shape[:3]
     by_first = transposed and len(phases) == 1
     channels = (groups, first, 1) if by_first else (groups, 1, second)
-    positions = []
-    for candidates, nearest in phases:
-        indices = torch.tensor(candidates, device="cpu")
+    by_phase = []
+    for members, nearest in phases:
+        own = torch.tensor(members, device="cpu")
         if tap == "random":
-            positions.append(indices[torch.randint(len(indices), channels, generator=generator, device="cpu")])
+            by_phase.append(own[torch.randint(len(own), channels, generator=generator, device="cpu")])
         elif goal is None or tap == "center":
-            positions.append(torch.full(channels, nearest, device="cpu"))
+            by_phase.append(torch.full(channels, nearest, device="cpu"))
         else:
-            uses = 2 * goal[..., indices].sum(2 if by_first else 1, keepdim=True)
-            uses[..., candidates.index(nearest)] += 1
-            positions.append(indices[uses.argmax(-1)])
-    return torch.stack(positions, -1)
+            uses = 2 * goal[..., own].sum(2 if by_first else 1, keepdim=True)
+            uses[..., members.index(nearest)] += 1
+            by_phase.append(own[uses.argmax(-1)])
+    return torch.stack(by_phase, -1)
 
 
 def embed(matrices: torch.Tensor, positions: torch.Tensor, sides: Sequence[int]) -> torch.Tensor:

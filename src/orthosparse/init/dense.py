@@ -76,7 +76,7 @@ def conv_orthogonal_(
         >>> orthogonality_score(weight) < 1e-6
         True
     """
-    del transposed  # the adjoint of an orthogonal map is orthogonal: the same draw is right for both layouts
+    del transposed  # the adjoint of an orthogonal map is orthogonal: one draw serves both layouts
     scale = check_fillable(weight, KERNEL, gain)
     groups, first, second, *sides = group_views(weight, groups).shape
     generator = derive(draw_seed(generator), "kernel")
@@ -85,7 +85,7 @@ def conv_orthogonal_(
 
 
 def projections(batch: int, size: int, *, generator: torch.Generator) -> torch.Tensor:
-    """Return [batch, size, size] projections onto uniform subspaces, each direction of a basis kept by a fair coin."""
+    """Return [batch, size, size] random projections, which keep each direction of a Haar basis with probability 1/2."""
     basis = haar(batch, size, size, generator=generator)
     kept = torch.randint(2, (batch, 1, size), generator=generator, device="cpu")
     with on_threads(1):
@@ -98,7 +98,7 @@ def conv_kernels(batch: int, rows: int, cols: int, sides: Sequence[int], *, gene
     With a projection P, the two-tap kernel (P, I - P) along one axis has A(f) = P + (I - P) exp(-if), which is unitary.
     A matrix with orthonormal columns, followed by side - 1 such kernels along each axis, is orthogonal and has the
     wanted sides. The algorithm's 2 x 2 block (PQ, P(I-Q); (I-P)Q, (I-P)(I-Q)) is one along each of two axes; kept
-    apart they also give lines, boxes and kernels with unequal or even sides. Projections are fresh at every step.
+    separate they also give 1-d and 3-d kernels, and unequal or even sides. Every step draws new projections.
     """
     large, small = max(rows, cols), min(rows, cols)
     kernel = haar(batch, large, small, generator=generator).reshape(batch, *[1] * len(sides), large, small)
@@ -115,5 +115,5 @@ def _followed(kernel: torch.Tensor, block: torch.Tensor, axis: int) -> torch.Ten
     """Return the kernel of the convolution by `kernel`, then by (P, I - P) along `axis`, P = `block`."""
     with on_threads(1):
         projected = block @ kernel
-    nothing = torch.zeros_like(kernel.narrow(axis, 0, 1))
-    return torch.cat([projected, nothing], dim=axis) + torch.cat([nothing, kernel - projected], dim=axis)
+    padding = torch.zeros_like(kernel.narrow(axis, 0, 1))
+    return torch.cat([projected, padding], dim=axis) + torch.cat([padding, kernel - projected], dim=axis)

@@ -1,4 +1,4 @@
-"""Orthogonal matrices: dense ones, and sparse ones with the masks they live on: entries, blocks, two of any four."""
+"""Dense orthogonal matrices, and sparse ones with their masks: of entries, of blocks, or 2:4."""
 
 import math
 from typing import Any
@@ -112,7 +112,7 @@ def sparse_orthogonal_(
 
 
 def check_rotations(structure: str, *, stop: str, angle: float | None, start: str, align: Any, core: Any) -> None:
-    """Raise a ValueError for an option that the rotations of a structure do not have; 2:4 has no rotations at all."""
+    """Raise a ValueError for an option that a structure's rotations do not have; 2:4 has no rotations."""
     if structure == TWO_OF_FOUR:
         changed = {"stop": stop != "exact", "angle": angle is not None, "start": start != "identity"}
         changed |= {"align": align is not None, "core": core is not None}
@@ -132,7 +132,7 @@ def _entry_matrix(
     core: float | None,
     **draws: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return an orthogonal matrix and its mask; a partial isometry where too few entries are asked for.
+    """Return an orthogonal matrix and its mask; a partial isometry if the count is too small.
 
     `draws` are keywords of `givens.sample`; the matrix may be its `out`.
     """
@@ -167,18 +167,18 @@ def _half_matrix(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return an orthogonal matrix with two of any aligned four entries along rows and columns, and its mask.
 
-    Two of every four rows and of every four columns are chosen; a Haar-random orthogonal matrix lies on those, another
-    one on the others.
+    Two of every four rows and of every four columns are chosen. One Haar-random orthogonal matrix lies on the chosen
+    rows and columns, another one on the others.
 
     Raises:
-        ValueError: four does not divide both sides, or another density than 0.5.
+        ValueError: a side is not a multiple of four, or the density is not 0.5.
     """
     if fitting(TWO_OF_FOUR, shape) != TWO_OF_FOUR:
         raise ValueError(f"structure: '2:4' expects sides that four divides; got {shape[0]} x {shape[1]}")
     size = shape[0] * shape[1]
     if 2 * requested(density, count, size) != size:
-        came = f"count: got {count}" if density is None else f"density: got {density!r}"
-        raise ValueError(f"{came}; expected {size // 2} entries, a density of 0.5, with structure '2:4'")
+        received = f"count: got {count}" if density is None else f"density: got {density!r}"
+        raise ValueError(f"{received}; expected {size // 2} entries, a density of 0.5, with structure '2:4'")
     seed = draw_seed(generator)
     rows, cols = two_of_four(shape, derive(seed, "fours"))
     values = torch.zeros(shape, dtype=torch.float64, device="cpu")
@@ -203,12 +203,13 @@ def _block_matrix(
     generator: torch.Generator | None,
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return an orthogonal matrix of whole blocks and its mask; a partial isometry where too few blocks are asked for.
+    """Return an orthogonal matrix of whole blocks and its mask; a partial isometry if the count is too small.
 
-    The mask or scores of `align` are those of blocks by their means; `core` is a share of the blocks.
+    The mask or scores of `align` are averaged over blocks; `core` is a share of the blocks.
 
     Raises:
-        ValueError: the blocks do not divide the sides, or are too few for orthogonality and that is to be refused.
+        ValueError: the block size does not divide the sides, or there are too few blocks for orthogonality and `floor`
+            is "error".
     """
     block, fits = block_of(structure), fitting(structure, shape)
     if fits != structure:
@@ -234,5 +235,5 @@ def _block_matrix(
 
 
 def _within(order: torch.Tensor, block: int) -> torch.Tensor:
-    """Return the order of the rows (columns) in blocks of that order."""
+    """Return the order of rows (columns) for an order of blocks."""
     return (block * order.unsqueeze(1) + torch.arange(block, device=order.device)).flatten()

@@ -1,4 +1,4 @@
-"""Sparse orthogonal convolutions, and the masks they live on: a matrix for each group, at one tap of the kernel."""
+"""Sparse orthogonal convolutions and their masks: one matrix per group, at one tap of the kernel."""
 
 import math
 from collections.abc import Sequence
@@ -113,10 +113,10 @@ def sparse_delta_orthogonal_(
 def _inside(
     total: int, least: int, room: int, size: int, *, center_density: float | None = None, core: float | None = None
 ) -> int:
-    """Return how many of a kernel's `total` entries its matrices get, out of the `room` they have.
+    """Return how many of a kernel's `total` entries its matrices get, at most `room`.
 
     `core` is their share of `total`, `center_density` their density. By default that is min(d k, sqrt(d)), k the number
-    of taps: d k is where all entries are in the matrices, and sqrt(d) is the paper's choice. The result is clipped to
+    of taps: at d k all entries are in the matrices, and sqrt(d) is the paper's choice. The result is clipped to
     what orthogonality needs and to what `total` allows.
 
     Raises:
@@ -146,7 +146,7 @@ def _sparse_matrices(
     groups, *sides = shape
     draws: dict[str, Any] = {"generator": derive(seed, "rotations"), "dtype": dtype, "threads": threads, **law}
     if sides == [1, 1]:
-        # A rotation needs two columns: of a random orthogonal 1 x 1 matrix only the sign is left.
+        # A rotation needs two columns: a random orthogonal 1 x 1 matrix is only a sign.
         values, active = sample_batch(1, (1, 1), 1, **draws)
         signs = 2 * torch.randint(2, (groups, 1, 1), generator=derive(seed, "signs"), device="cpu") - 1
         return values * signs, active.expand(groups, 1, 1)
@@ -159,14 +159,14 @@ def _sparse_matrices(
 
 
 def _even_shares(count: int, groups: int, generator: torch.Generator) -> list[int]:
-    """Split `count` evenly; random groups get one more where it does not divide."""
+    """Split `count` evenly; random groups get one more if it is not divisible."""
     share, more = divmod(count, groups)
     richer = set(torch.randperm(groups, generator=generator, device="cpu")[:more].tolist())
     return [share + (group in richer) for group in range(groups)]
 
 
 def _share_out(count: int, wanted: Sequence[int], least: int, room: int) -> list[int]:
-    """Split `count` over matrices in proportion to what their masks have, each between `least` and `room` entries."""
+    """Split `count` over matrices in proportion to the entries of their masks, each between `least` and `room`."""
     # One more for each, so that matrices with empty masks can share too.
     shares = apportion({str(i): n + 1 for i, n in enumerate(wanted)}, count, {str(i): room for i in range(len(wanted))})
     return list(raise_to_floors(shares, dict.fromkeys(shares, least)).values())

@@ -1,4 +1,4 @@
-"""A model as a function of one tensor, checked at the edge and evaluated without a trace on the model."""
+"""A model as a function of one tensor: the arguments are checked, and the evaluation leaves the model unchanged."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -18,7 +18,12 @@ Output: TypeAlias = Callable[[Any], Tensor] | str | int
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The input as a leaf, the output as a function of it, and the size of the largest tensor in between."""
+    """An evaluation of a model.
+
+    Attributes:
+        x: the input, as a leaf.
+        y: the output, a differentiable function of `x`.
+        widest: number of elements of the largest tensor that a module returned."""
 
     x: Tensor
     y: Tensor
@@ -30,7 +35,7 @@ def check_input(x: Tensor) -> None:
 
     Raises:
         TypeError: not a floating-point tensor.
-        ValueError: no sample, or empty samples.
+        ValueError: no sample, empty samples, or a tensor on the meta device.
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"x: expected a floating-point tensor; got {type(x).__name__}")
@@ -42,11 +47,11 @@ def check_input(x: Tensor) -> None:
     if x.dim() == 0 or x.numel() == 0:
         raise ValueError(f"x: expected a batch of at least one sample; got shape {tuple(x.shape)}")
     if x.is_meta:
-        raise ValueError("x: expected a tensor that lies in memory; got one on the meta device")
+        raise ValueError("x: expected a tensor with data; got one on the meta device")
 
 
 def layers_of(model: nn.Module, layers: Mapping[str, Layer] | None) -> dict[str, Layer]:
-    """Return the layers that are meant: those given, or all that `find_layers` finds."""
+    """Return `layers`, or all that `find_layers` finds if it is None."""
     if layers is None:
         return find_layers(model)
     check_mapping("layers", layers, Layer)
@@ -65,22 +70,22 @@ def evaluated(
     output: Output | None = None,
     through: str | None = None,
 ) -> Iterator[Evaluation]:
-    """Yield a fresh leaf equal to `x` and the model's output there, to be differentiated, twice if need be, inside.
+    """Yield a new leaf equal to `x` and the output of the model; they can be differentiated twice inside the block.
 
-    Parameters are constants, buffers are copies, the random state is put back: nothing of the model changes, also where
-    it computes layers again in the backward pass.
+    Parameters are constants, buffers are copies, and the random state is restored: the model does not change, even if
+    it recomputes layers in the backward pass.
 
     Args:
-        form: is on during the forward pass.
-        seed: of what the model draws itself, as dropout does.
-        output: picks the tensor out of what the model (or `through`) returns: a callable, a key or attribute, an index.
-        through: name of the module whose output is meant, instead of the model's.
+        seed: seeds the random numbers of the model itself, for example of dropout.
+        form: context that is active during the forward pass.
+        output: which tensor to use of what the model (or `through`) returns: a callable, a key or attribute, an index.
+        through: name of the module whose output is used instead of the model's.
     """
     check_input(x)
     model = unwrapped(model)
     with untraced(model, x.device, seed), substituted(model, frozen_state(model)):
         leaf = x.detach().clone().requires_grad_()
-        entry = leaf.clone()  # not a leaf: a change in place is then detected here instead of failing inside torch
+        entry = leaf.clone()  # not a leaf, so that an in-place change is detected here instead of failing inside torch
         with _captured(model, through) as seen, form, named_on_error("x"):
             result = model(entry)
         if entry._version:
@@ -94,13 +99,13 @@ def evaluated(
 
 @contextmanager
 def untraced(model: nn.Module, device: torch.device, seed: int | None = None) -> Iterator[None]:
-    """Differentiate, twice if need be, whatever the surroundings; the model and random states are then as they were.
+    """Allow differentiating twice whatever the surrounding modes, and restore the model and random states at the end.
 
     Args:
-        seed: of the global generators inside the block, which dropout draws from.
+        seed: seeds the global generators inside the block, which dropout draws from.
     """
     if device.type == "meta":
-        raise ValueError("model: expected one that lies in memory, and its input too; got the meta device")
+        raise ValueError("model: expected a model and an input with data; got the meta device")
     with torch.inference_mode(False), preserve(model, device), without_cudnn(model), twice_differentiable():
         if seed is not None:
             seed_generators(model, seed, device)
@@ -108,7 +113,7 @@ def untraced(model: nn.Module, device: torch.device, seed: int | None = None) ->
 
 
 class _Seen:
-    """What the forward hooks collect: the results of one module, and the size of the largest tensor of any."""
+    """What the forward hooks collect: the results of one module, and the size of the largest tensor of all modules."""
 
     def __init__(self) -> None:
         self.results: list[Any] = []
@@ -153,7 +158,7 @@ def _copied(result: Any) -> Any:
 
 
 def picked(result: Any, output: Output | None) -> Any:
-    """Return the part of what a model returned that `output` means."""
+    """Return the part of `result` that `output` selects."""
     if output is None:
         return result
     if callable(output):

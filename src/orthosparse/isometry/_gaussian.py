@@ -30,11 +30,11 @@ ACTIVATIONS: Mapping[str, Activation] = {
 }
 
 _REACH = 40.0  # beyond it the Gaussian density underflows in float64
-_ORDERS = (80, 121)  # an even and an odd one: no kink can have the same error with both
+_ORDERS = (80, 121)  # one even and one odd: no kink gives both the same value
 _AGREE = 1e-13
-_NODES = 16  # of Gauss-Lobatto in a panel
-_PANEL_ERROR = 2e-15  # of the integral of the absolute value
-_PARTS, _DIVISIONS = 8, 20  # a kink is closed in to 8^-20
+_NODES = 16  # Gauss-Lobatto nodes in a panel
+_PANEL_ERROR = 2e-15  # relative to the integral of the absolute value
+_PARTS, _DIVISIONS = 8, 20  # a kink is enclosed to within 8^-20
 _MOST_PANELS = 20_000
 
 
@@ -42,7 +42,8 @@ def elementwise(activation: str | Activation) -> Activation:
     """Return `activation` (a name, a module or a callable) as a function of float64 tensors.
 
     Raises:
-        ValueError: no such name, or an output that depends on more than its own entry of the input.
+        TypeError: `activation` has the wrong type.
+        ValueError: the name is unknown, or the function is not elementwise.
     """
     if isinstance(activation, str):
         return lookup(ACTIVATIONS, activation, "activation")
@@ -54,10 +55,10 @@ def elementwise(activation: str | Activation) -> Activation:
 
 
 def _check_elementwise(function: Activation) -> None:
-    """Other company, another order and another shape must not change what an entry becomes."""
+    """Raise unless the value of an entry is independent of the other entries, their order and the shape."""
     points = torch.linspace(-3.0, 3.0, 24, dtype=torch.float64, device="cpu")
     try:
-        with torch.random.fork_rng([]):  # one that draws is refused, and leaves no trace
+        with torch.random.fork_rng([]):  # a function that draws is rejected, and leaves the random state unchanged
             whole = function(points.clone())
             others = (
                 function(points.flip(0)).flip(0),
@@ -75,7 +76,7 @@ def _check_elementwise(function: Activation) -> None:
             )
         if not torch.allclose(other, whole[: len(other)], rtol=1e-12, atol=1e-12):
             raise ValueError(
-                "activation: expected an elementwise function; an entry's value depends on the others, or on chance "
+                "activation: expected an elementwise function; an entry's value depends on the others, or is random "
                 "(softmax, normalization, dropout)"
             )
 
@@ -83,8 +84,8 @@ def _check_elementwise(function: Activation) -> None:
 def moments(function: Activation, q: float) -> Tensor:
     """Return E[f^2], E[f'^2], E[f'^4] and E[f^2 (z^2 - 1)] for f = function(sqrt(q) z), z standard normal.
 
-    Gauss-Hermite where two orders agree (smooth functions); else panels of Gauss-Lobatto, divided where they do
-    not agree with their parts, which closes in on kinks.
+    Gauss-Hermite quadrature if two orders agree (smooth functions), else adaptive Gauss-Lobatto quadrature, whose
+    panels are divided until they agree with their parts, which encloses kinks.
     """
 
     def integrand(z: Tensor) -> Tensor:
@@ -114,9 +115,10 @@ def _hermite(integrand: Callable[[Tensor], Tensor], order: int) -> Tensor:
 
 
 def _panels(integrand: Callable[[Tensor], Tensor]) -> Tensor:
-    """Adaptive Gauss-Lobatto over [-40, 40]: a panel is done when it agrees with the sum of its parts.
+    """Return the integral over [-40, 40], by adaptive Gauss-Lobatto quadrature.
 
-    The rule has nodes at the panel's ends, so that a kink always stands between two nodes and is noticed.
+    A panel is done when it agrees with the sum of its parts. The rule has nodes at the panel's ends, so that a kink
+    always lies between two nodes and is detected.
     """
     edges = torch.arange(-_REACH, _REACH + 1, dtype=torch.float64, device="cpu")
     left, right = edges[:-1], edges[1:]
@@ -131,7 +133,7 @@ def _panels(integrand: Callable[[Tensor], Tensor]) -> Tensor:
         done += parts[:, ~bad].sum((1, 2))
         left, right, rough = cuts[bad, :-1].flatten(), cuts[bad, 1:].flatten(), parts[:, bad].flatten(1)
         if len(left) > _MOST_PANELS:
-            raise ValueError("activation: too rough to integrate (an entry's value depends on chance?)")
+            raise ValueError("activation: too rough to integrate (is an entry's value random?)")
         if len(left) == 0:
             break
     return done + rough.sum(1)

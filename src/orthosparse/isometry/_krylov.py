@@ -1,14 +1,14 @@
-"""The largest singular values of a batch of matrices known by their products, and estimates of the mean ones.
+"""The largest singular values of a batch of matrices given by their products with vectors, and estimates of the mean.
 
-A block of random orthonormal vectors U_1 on the smaller side grows into an orthonormal basis U of the space that
-M^T M, (M^T M)^2, ... make of it (block Golub-Kahan-Lanczos, with every new vector orthogonalized against all earlier
-ones, twice). The eigenvalues s^2 of T = U^T M^T M U = Q S^2 Q^T give Ritz values s, the largest of which converge fast
-to the largest singular values of M. The same basis is a Gauss quadrature rule: with u_i the i-th vector of U_1,
-u_i^T f(M^T M) u_i = sum_j f(s_j^2) Q_ij^2 up to the rule's error (Golub and Meurant 2010), and its mean over random u_i
-is the mean of f over the spectrum: the stochastic Lanczos quadrature of Ubaru, Chen and Saad (2017). For the square
-root Gauss is too large, and the Gauss-Radau rule with a node at 0 too small, so the two enclose the value. The mean
-of |M u|^2 costs one product a vector and goes up and down with it, so more vectors are spent on that alone, and the
-deviation of the first ones from it is taken out (a control variate).
+A block of random orthonormal vectors U_1 on the smaller side grows into an orthonormal basis U of the space that M^T M,
+(M^T M)^2, ... make of it (block Golub-Kahan-Lanczos, with every new vector orthogonalized against all earlier ones,
+twice). The eigenvalues s^2 of T = U^T M^T M U = Q S^2 Q^T give Ritz values s, the largest of which converge fast to the
+largest singular values of M. The same basis is a Gauss quadrature rule: with u_i the i-th vector of U_1, u_i^T f(M^T M)
+u_i = sum_j f(s_j^2) Q_ij^2 up to the rule's error (Golub and Meurant 2010), and its mean over random u_i is the mean of
+f over the spectrum: the stochastic Lanczos quadrature of Ubaru, Chen and Saad (2017). For the square root Gauss is too
+large, and the Gauss-Radau rule with a node at 0 too small, so the two enclose the value. The mean of |M u|^2 costs one
+product per vector and is correlated with the estimate, so it is measured on more vectors and serves as a control
+variate.
 """
 
 import math
@@ -22,23 +22,23 @@ from orthosparse.progress import Reporter, silent
 
 Product = Callable[[Tensor], Tensor]  # [number, batch, side] -> [number, batch, side]
 
-_SETTLED = 3e-3  # relative width of the quadrature's enclosure of the mean that ends the search
-_OTHERS = 4  # vectors per probe whose |M u|^2 alone is measured
-_SMALL = 512  # a side of which all values are found, as sampling their mean would take as many products
+_SETTLED = 3e-3  # relative width of the quadrature's enclosure of the mean at which the iteration stops
+_OTHERS = 4  # additional vectors per probe, of which only |M u|^2 is measured
+_SMALL = 512  # a side up to which all values are computed: sampling their mean would take as many products
 _TINY = 100  # times machine epsilon: squares below it are rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Ritz:
-    """The spectral estimates that a basis of k vectors gives for each matrix of the batch.
+    """Ritz values of each matrix of the batch from a basis of k vectors, and quadrature sums for the mean.
 
     Attributes:
-        values: [batch, k], in decreasing order.
+        values: [batch, k], in descending order.
         residuals: [batch, k]: M has a singular value within this distance of each of `values`.
-        upper: [batch, probes]: Gauss's value of u^T (M^T M)^(1/2) u for each probe u.
-        lower: [batch, probes]: Gauss-Radau's value.
-        squares: [batch, probes or more]: |M u|^2, for the probes and then for other vectors.
-        side: the smaller side of M: the number of singular values.
+        upper: [batch, probes]: u^T (M^T M)^(1/2) u for each probe u by Gauss quadrature.
+        lower: [batch, probes]: the same by Gauss-Radau quadrature.
+        squares: [batch, probes or more]: |M u|^2, of the probes and then of additional vectors.
+        side: the smaller side of M, which is the number of singular values.
     """
 
     values: Tensor
@@ -73,7 +73,7 @@ class Ritz:
         return self.values.square().mean(1) if self.complete else self.squares.mean(1)
 
     def enclosure(self) -> Tensor:
-        """Return by how much the quadrature may be off, [batch]; of a whole basis, what rounding does to small values.
+        """Return a bound of the quadrature's error, [batch]; for a complete basis, that of rounding on small values.
 
         A rounding of M^T M by d moves a value s by d / 2 s, or by sqrt(d) where it is smaller than that.
         """
@@ -83,24 +83,24 @@ class Ritz:
         return (moved / (2 * self.values).clamp_min(torch.finfo(moved.dtype).tiny)).minimum(moved.sqrt()).mean(1)
 
     def sampling_error(self) -> Tensor:
-        """Return the standard error that the choice of the vectors gives the mean, [batch]."""
+        """Return the standard error of the mean from the choice of the vectors, [batch]."""
         if self.complete:
             return torch.zeros_like(self.upper[:, 0])
-        squares = self.squares[:, : self.upper.shape[1]]
-        residuals = (self.upper + self.lower) / 2 - self._slope().unsqueeze(1) * squares
-        return torch.hypot(self._error_of_mean(residuals), self._slope() * self._error_of_mean(self.squares))
+        own = self.squares[:, : self.upper.shape[1]]
+        rest = (self.upper + self.lower) / 2 - self._slope().unsqueeze(1) * own
+        return torch.hypot(self._error_of_mean(rest), self._slope() * self._error_of_mean(self.squares))
 
     def _error_of_mean(self, samples: Tensor) -> Tensor:
-        """Orthogonal vectors are drawn without replacement, from a basis of the side."""
+        """Return the standard error of the mean; orthogonal vectors are a sample without replacement from a basis."""
         number = samples.shape[1]
         deviation: Tensor = samples.std(1)
         return deviation * math.sqrt((1 - number / self.side) / number)
 
     def _slope(self) -> Tensor:
-        """Return the slope of the regression of the probes' roots on their squares."""
-        roots, squares = (self.upper + self.lower) / 2, self.squares[:, : self.upper.shape[1]]
-        roots, squares = roots - roots.mean(1, keepdim=True), squares - squares.mean(1, keepdim=True)
-        return (roots * squares).sum(1) / squares.square().sum(1).clamp_min(torch.finfo(squares.dtype).tiny)
+        """Return the least-squares slope of the probes' roots against their squares."""
+        roots, own = (self.upper + self.lower) / 2, self.squares[:, : self.upper.shape[1]]
+        roots, own = roots - roots.mean(1, keepdim=True), own - own.mean(1, keepdim=True)
+        return (roots * own).sum(1) / own.square().sum(1).clamp_min(torch.finfo(own.dtype).tiny)
 
 
 def ritz(
@@ -116,7 +116,7 @@ def ritz(
     generator: torch.Generator,
     report: Reporter = silent,
 ) -> Ritz:
-    """Return the Ritz values of M after `steps` blocks, or once `count` are known to `tolerance` and the mean settled.
+    """Return the Ritz values of M after `steps` blocks, or once `count` are accurate to `tolerance`, like the mean.
 
     Args:
         forward: M, from the smaller side.
@@ -134,27 +134,27 @@ def ritz(
     for step in range(1, steps + 1):
         image = backward(forward(block.permute(2, 0, 1))).permute(1, 2, 0)
         inner, basis, images = basis.shape[2], torch.cat([basis, block], 2), torch.cat([images, image], 2)
-        result = _rayleigh_ritz(basis, images, probes=probes, inner=inner)
-        if result.complete or _is_enough(result, count, tolerance):
+        estimate = _rayleigh_ritz(basis, images, probes=probes, inner=inner)
+        if estimate.complete or _is_enough(estimate, count, tolerance):
             break
         report("singular_values", step, steps + 1)
         block = _orthonormal(image[:, :, : side - basis.shape[2]], basis)
-    if result.complete:
-        return result
+    if estimate.complete:
+        return estimate
     others = _orthonormal(draw(min(_OTHERS * probes, side - probes)), first)
     more = forward(others.permute(2, 0, 1)).square().sum(2).mT
-    return replace(result, squares=torch.cat([result.squares, more], 1))
+    return replace(estimate, squares=torch.cat([estimate.squares, more], 1))
 
 
-def _is_enough(result: Ritz, count: int, tolerance: float) -> bool:
-    known = result.errors(count) <= tolerance * result.values[:, :1]
-    settled = result.enclosure() <= torch.maximum(result.sampling_error() / 2, _SETTLED * result.mean())
-    possible = result.side > _SMALL and result.values.shape[1] > count
+def _is_enough(estimate: Ritz, count: int, tolerance: float) -> bool:
+    known = estimate.errors(count) <= tolerance * estimate.values[:, :1]
+    settled = estimate.enclosure() <= torch.maximum(estimate.sampling_error() / 2, _SETTLED * estimate.mean())
+    possible = estimate.side > _SMALL and estimate.values.shape[1] > count
     return possible and bool(known.all()) and bool(settled.all())
 
 
 def _rayleigh_ritz(basis: Tensor, images: Tensor, *, probes: int, inner: int) -> Ritz:
-    """Return the estimates from M^T M projected on the basis, whose first `inner` vectors precede the last block.
+    """Return the Ritz values of M^T M projected on the basis, whose last block starts after the first `inner` vectors.
 
     With u = U q and p = M u / s, the residual of a triple (s, u, p) is |M^T p - s u|; |M u - s p| is 0.
     """
@@ -182,7 +182,7 @@ def _radau(projected: Tensor, inner: int, eps: float) -> Tensor:
     if inner == 0:
         return torch.zeros_like(projected[:, :, 0])
     squares, eigenvectors = torch.linalg.eigh(projected[:, :inner, :inner])
-    known = squares > _TINY * eps * squares[:, -1:]  # what is below is rounding, and its direction too
+    known = squares > _TINY * eps * squares[:, -1:]  # smaller ones are rounding, and so are their directions
     factor = torch.where(known, squares.clamp_min(torch.finfo(squares.dtype).tiny).rsqrt(), 0).unsqueeze(2)
     _, values, rows = torch.linalg.svd(factor * (eigenvectors.mT @ projected[:, :inner]), full_matrices=False)
     diagonal: Tensor = (rows.mT.square() * values.unsqueeze(1)).sum(2)
@@ -192,9 +192,9 @@ def _radau(projected: Tensor, inner: int, eps: float) -> Tensor:
 def _orthonormal(vectors: Tensor, basis: Tensor) -> Tensor:
     """Make `vectors` [batch, side, number] orthonormal, to each other and to `basis`.
 
-    Where one lies in the basis up to rounding, the space has closed (an isometry's does so at once). What is left of it
-    is then noise, which opens a new space: that is how values that occur several times are found several times. The
-    third round makes that noise orthogonal.
+    If a vector lies in the span of the basis up to rounding, the Krylov space is invariant (an isometry's is so at
+    once). Its remainder is then noise, which starts a new space: this is how values that occur several times are found
+    several times. The third pass makes that noise orthogonal.
     """
     vectors = _unit(vectors)
     for _ in range(3):

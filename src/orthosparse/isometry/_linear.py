@@ -1,8 +1,9 @@
-"""Convolutions and evaluated batch normalization as the linear maps they are, which makes J v as cheap as J^T u.
+"""Convolutions and batch normalization in eval mode as linear maps, which makes J v as cheap as J^T u.
 
-Torch differentiates the backward pass of a convolution for all it may depend on, which takes a second convolution, and
-that of batch normalization in a dozen passes over memory. With constant weights both are affine: the backward pass is
-the adjoint map, which depends on nothing, and its derivative is the map itself. Nothing is kept but the weight.
+Torch differentiates the backward pass of a convolution with respect to all its inputs, which takes a second
+convolution, and that of batch normalization in a dozen passes over memory. With constant weights both are affine: the
+backward pass is the adjoint map, which depends on no activation, and its derivative is the map itself. Only the weight
+is saved.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class LinearLayers(TorchFunctionMode):
-    """Runs convolutions, and batch normalization in eval mode, as linear maps, if their weights are fixed.
+    """While active, run convolutions and batch normalization in eval mode in that form, if their weights are fixed.
 
     Transposed, unbatched and "same"-padded convolutions keep torch's own form.
     """
@@ -69,7 +70,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (weight,), (stride, padding, dilation) = ctx.saved_tensors, ctx.geometry
-        # Positions at the far edge that the stride left over: the adjoint puts zeros there.
+        # The adjoint puts zeros at the pixels that the stride leaves over at the far edge.
         output_padding = [
             size - ((out - 1) * step - 2 * pad + gap * (side - 1) + 1)
             for size, out, side, step, pad, gap in zip(
@@ -96,7 +97,7 @@ def _normalized(
     constants = [each for each in (running_mean, running_var, weight, bias) if each is not None]
     precise = torch.promote_types(input.dtype, torch.float32)
     if {each.dtype for each in constants} not in ({input.dtype}, {precise}):
-        return None  # torch raises its own error for dtypes that it does not mix
+        return None  # torch raises for types that it does not mix
     scale = (running_var.to(precise) + eps).rsqrt()
     scale = scale if weight is None else scale * weight
     shift = -running_mean * scale

@@ -1,4 +1,4 @@
-"""The Jacobians of a batch of samples, known by their products with vectors."""
+"""The Jacobians of a batch of samples, given by their products with vectors."""
 
 import torch
 from torch import Tensor
@@ -9,17 +9,17 @@ _ELEMENTS = 2**25  # largest tensor of a batched product: 128 MiB in float32
 
 
 class Jacobian:
-    """J_i = d y_i / d x_i for every sample i, known by J v and J^T u.
+    """J_i = d y_i / d x_i for every sample i, given by the products J v and J^T u.
 
-    Where samples influence each other (batch normalization in train mode), J_i is the diagonal block of the Jacobian of
-    the whole batch: the statistics are functions of all samples, x_i among them, and the other samples stay put. A
-    product with all J_i at once then takes one product with the batch's Jacobian per sample instead of one in all.
+    If samples influence each other (batch normalization in train mode), J_i is the diagonal block of the Jacobian of
+    the whole batch: the statistics are functions of all samples, including x_i, and the other samples are fixed. A
+    product with all J_i then takes one product with the batch's Jacobian per sample, instead of one in total.
 
     J v is a derivative of J^T u, which is linear in u. So one forward pass serves every product: a dropout mask is
-    drawn once, and the memory is that of the graph whatever the number of products.
+    drawn once, and the memory is that of one graph, for any number of products.
 
     Attributes:
-        products: how many products with the batch's Jacobian were made so far.
+        products: number of products with the batch's Jacobian so far.
     """
 
     def __init__(self, x: Tensor, y: Tensor, *, widest: int, chunk: int | None = None) -> None:
@@ -54,16 +54,16 @@ class Jacobian:
     def _part(self, source: Tensor, target: Tensor, vectors: Tensor, jobs: slice) -> Tensor:
         if not self.coupled:
             return self._gradients(source, target, vectors[jobs])
-        # Job j: vector j // batch on sample j % batch alone, read at that sample alone.
+        # Job j applies vector j // batch to only sample j % batch, and reads only the result of that sample.
         rows = torch.arange(len(vectors) * self.batch, device=vectors.device)[jobs]
         number, sample = rows.div(self.batch, rounding_mode="floor"), rows % self.batch
-        alone = vectors.new_zeros(len(rows), self.batch, vectors.shape[-1])
+        isolated = vectors.new_zeros(len(rows), self.batch, vectors.shape[-1])
         each = torch.arange(len(rows), device=vectors.device)
-        alone[each, sample] = vectors[number, sample]
-        return self._gradients(source, target, alone)[each, sample]
+        isolated[each, sample] = vectors[number, sample]
+        return self._gradients(source, target, isolated)[each, sample]
 
     def _gradients(self, source: Tensor, target: Tensor, vectors: Tensor) -> Tensor:
-        """The products of one chunk, [number, batch, side of target]; batched unless the chunk holds only one."""
+        """Return the products of one chunk, [number, batch, side of target]; batched unless there is only one."""
         self.products += len(vectors)
         shaped = vectors.reshape(len(vectors), *source.shape)
         if len(vectors) == 1:
@@ -77,8 +77,8 @@ class Jacobian:
     def _samples_interact(self) -> bool:
         """Whether a sample's output depends on another sample's input.
 
-        Two samples differ in a binary digit of their numbers. So for each digit, and each of its values, a random
-        cotangent on the samples with that value must leave the others' gradients exactly zero.
+        Any two samples differ in a binary digit of their indices. So for each digit, and each of its values, a random
+        cotangent on the samples with that value must leave the gradients of the others exactly zero.
         """
         number = torch.arange(self.batch, device=self.y.device)
         generator = torch.Generator().manual_seed(0)  # any cotangent without zeros will do; always the same one

@@ -1,10 +1,10 @@
-"""Which weights of a model lie on a path from its input to its output, by differentiating a surrogate of it twice.
+"""Find the weights on a path from the input to the output of a model, by differentiating a surrogate of it twice.
 
-The surrogate network (see `_surrogates`) has ones for the active weights and only sums and products of what is not
-negative. The sum R of all entries of its input-output Jacobian counts paths, so d R / d w > 0 exactly where a path
-leads through w. Three passes run over the model's own graph: values forward, influence on the output backward, and, as
-the derivative of that backward pass, dependence on the input forward again. In each the numbers are brought back to 0
-and 1 at every layer, so that they are flags and no count ever overflows or vanishes.
+The surrogate network (see `_surrogates`) has ones for the active weights and only sums and products of non-negative
+numbers. The sum R of all entries of its input-output Jacobian counts paths, so d R / d w > 0 exactly if a path leads
+through w. Three passes run over the model's own graph: values forward, influence on the output backward, and, as the
+derivative of that backward pass, dependence on the input forward again. In each, every layer resets the numbers to 0 or
+1, so that they are flags and no count ever overflows or vanishes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ def live_weights(
     """Return, for each parameter name of `active` (bool masks), which entries a path from input to output uses.
 
     Args:
-        pick: takes the output tensor out of what the model returns.
+        pick: returns the output tensor from the result of the model.
     """
     weights = {name: mask.to(x.device, torch.float32, copy=True).requires_grad_() for name, mask in active.items()}
     with substituted(model, _surroundings(model) | weights), _Surrogate(tokens=not x.is_floating_point()) as surrogate:
@@ -40,16 +40,18 @@ def live_weights(
     influence = torch.autograd.grad(y.sum(), surrogate.sources, create_graph=True, materialize_grads=True)
     paths = torch.stack([part.sum() for part in influence]).sum()
     surrogate.second = True
-    if not paths.requires_grad:  # nothing arrives
+    if not paths.requires_grad:  # no path reaches the output
         return {name: torch.zeros_like(mask) for name, mask in active.items()}
     used = torch.autograd.grad(paths, list(weights.values()), materialize_grads=True)
     if not all(bool(torch.isfinite(part).all()) for part in used):
-        raise ValueError("model: an operation of it has no surrogate without overflow; effective_density cannot tell")
+        raise ValueError(
+            "model: one of its operations overflows in the surrogate network; effective_density cannot measure it"
+        )
     return {name: (part > 0).to(mask.device) & mask for (name, mask), part in zip(active.items(), used, strict=True)}
 
 
 def _surroundings(model: nn.Module) -> dict[str, Tensor]:
-    """Everything else as constants: parameters are ones (trained, none stays zero), buffers lose their sign."""
+    """Return all other tensors as constants: ones for parameters (training leaves none at zero), |b| for buffers."""
     parameters = {
         name: torch.ones_like(value, dtype=torch.float32 if value.is_floating_point() else None, requires_grad=False)
         for name, value in model.named_parameters()
@@ -65,9 +67,9 @@ class _Surrogate(TorchFunctionMode):
     """Runs a model with the surrogate rules.
 
     Attributes:
-        tokens: whether the input is made of integers, so that the outputs of embeddings represent it.
-        sources: the tensors that represent the input.
-        second: set while the backward pass is differentiated.
+        tokens: whether the input is integers, so that the outputs of embeddings replace it.
+        sources: the tensors that replace the input.
+        second: True while the backward pass is differentiated.
     """
 
     def __init__(self, *, tokens: bool) -> None:
@@ -84,8 +86,8 @@ class _Surrogate(TorchFunctionMode):
         written = getattr(func, "__name__", "")
         name = written.strip("_")
         if name == "embedding" and self.tokens:
-            found = func(*args, **kwargs)
-            return found * self.source(found)
+            embedded = func(*args, **kwargs)
+            return embedded * self.source(embedded)
         rule = RULES.get(name)
         if rule is None or not any(map(is_signal, _flat([*args, *kwargs.values()]))):
             return func(*args, **kwargs)
@@ -95,22 +97,22 @@ class _Surrogate(TorchFunctionMode):
         return args[0].copy_(result) if in_place and result is not args[0] else result
 
     def source(self, like: Tensor) -> Tensor:
-        """Return ones in the shape of `like` that represent the input; a copy, because they may be changed in place."""
+        """Return ones in the shape of `like` that replace the input; a copy, which may be changed in place."""
         leaf = torch.ones(like.shape, dtype=torch.float32, device=like.device, requires_grad=True)
         self.sources.append(leaf)
         return leaf.clone()
 
     def flag(self, signal: Tensor) -> Tensor:
-        """Return 1 where `signal` is positive, else 0, and do the same with what is differentiated through it."""
+        """Return 1 where `signal` is positive, else 0, and do the same with its gradients."""
         flags = signal * _inverse(signal)
         if flags.requires_grad:
             flags.register_hook(self._flag_influence)
         return flags
 
     def _flag_influence(self, gradient: Tensor | None) -> Tensor | None:
-        if gradient is None:  # torch found that nothing comes this way
+        if gradient is None:  # torch knows that the gradient is zero
             return None
-        if self.second:  # how values change the influence of others: not a path of their own
+        if self.second:  # how values change the influence of others: not a path
             return torch.zeros_like(gradient)
         flags = gradient * _inverse(gradient)
         if flags.requires_grad:

@@ -13,7 +13,7 @@ State = tuple[Tensor, ...]
 Weights = Sequence[Tensor]
 Step = Callable[[Flag, Tensor, State, Weights], State]
 
-CLOSED = -50.0  # an added constant below it closes an attention score (Swin adds -100, others -1e4 or -inf)
+CLOSED = -50.0  # an added constant of at most this masks an attention score (Swin adds -100, others -1e4 or -inf)
 
 
 def _attention(
@@ -39,43 +39,43 @@ def _attention(
 
 
 def _multi_head(flag: Flag, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-    """`functional.multi_head_attention_forward`; tokens first, then the batch where there is one."""
+    """`functional.multi_head_attention_forward`; tokens first, then the batch if there is one."""
     bound = inspect.signature(functional.multi_head_attention_forward).bind(*args, **kwargs)
     bound.apply_defaults()
-    given = bound.arguments
-    heads, tokens = given["num_heads"], [given["query"], given["key"], given["value"]]
-    if given["use_separate_proj_weight"]:
-        matrices = [given["q_proj_weight"], given["k_proj_weight"], given["v_proj_weight"]]
+    arguments = bound.arguments
+    heads, tokens = arguments["num_heads"], [arguments["query"], arguments["key"], arguments["value"]]
+    if arguments["use_separate_proj_weight"]:
+        matrices = [arguments["q_proj_weight"], arguments["k_proj_weight"], arguments["v_proj_weight"]]
     else:
-        matrices = list(given["in_proj_weight"].chunk(3))
-    biases = [None] * 3 if given["in_proj_bias"] is None else given["in_proj_bias"].chunk(3)
+        matrices = list(arguments["in_proj_weight"].chunk(3))
+    biases = [None] * 3 if arguments["in_proj_bias"] is None else arguments["in_proj_bias"].chunk(3)
     split = [
         flag(functional.linear(x, w, b)).unflatten(-1, (heads, -1)).movedim(0, -2)
         for x, w, b in zip(tokens, matrices, biases, strict=True)
     ]  # [(batch,) heads, tokens, size]
-    mask = _allowed(given["attn_mask"], heads, split[0])
-    padding = _allowed(given["key_padding_mask"], heads, split[0])
+    mask = _allowed(arguments["attn_mask"], heads, split[0])
+    padding = _allowed(arguments["key_padding_mask"], heads, split[0])
     if padding is not None:
         padding = padding[..., None, None, :]
         mask = padding if mask is None else mask & padding
     query, key, value = split
     mixed = _attention(flag, query, key, value, mask)
     merged = mixed.movedim(-2, 0).flatten(-2)
-    return flag(functional.linear(merged, given["out_proj_weight"], given["out_proj_bias"])), None
+    return flag(functional.linear(merged, arguments["out_proj_weight"], arguments["out_proj_bias"])), None
 
 
 def _allowed(mask: Tensor | None, heads: int, query: Tensor) -> Tensor | None:
-    """A mask of attention or padding (True, or very negative, closes) as one that opens where it is True."""
+    """Return a mask of attention or padding (True, or very negative, masks) as one that is True where allowed."""
     if mask is None:
         return None
-    opened: Tensor = ~mask if mask.dtype == torch.bool else mask > CLOSED
-    if opened.dim() == 3 and query.dim() == 4:  # [batch * heads, tokens, tokens]
-        opened = opened.unflatten(0, (-1, heads))
-    return opened
+    allowed: Tensor = ~mask if mask.dtype == torch.bool else mask > CLOSED
+    if allowed.dim() == 3 and query.dim() == 4:  # [batch * heads, tokens, tokens]
+        allowed = allowed.unflatten(0, (-1, heads))
+    return allowed
 
 
 def _gates(flag: Flag, x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
-    """What the input and what the state send to the gates; biases come after the two matrices, in that order."""
+    """Return the contributions of input and state to the gates; `weights` are two matrices, then their biases."""
     biases = (weights[2], weights[3]) if len(weights) >= 4 else (None, None)
     return flag(functional.linear(x, weights[0], biases[0])), flag(functional.linear(h, weights[1], biases[1]))
 
@@ -111,11 +111,11 @@ def _cell(step: Step) -> Callable[..., Any]:
 
 def _layers(step: Step) -> Callable[..., Any]:
     def rule(
-        flag: Flag, x: Tensor, state: Any, weights: Any, has_biases: bool, num_layers: int, dropout: float, *args: Any
+        flag: Flag, x: Tensor, state: Any, weights: Any, has_biases: bool, num_layers: int, dropout: float, *rest: Any
     ) -> tuple[Tensor, ...]:
-        if len(args) != 3:
+        if len(rest) != 3:
             raise ValueError("model: packed sequences are not supported by effective_density; pass padded ones")
-        _, bidirectional, batch_first = args
+        _, bidirectional, batch_first = rest
         del has_biases, dropout
         starts = tuple(state) if isinstance(state, list | tuple) else (state,)
         runs = num_layers * (2 if bidirectional else 1)
@@ -126,9 +126,8 @@ def _layers(step: Step) -> Callable[..., Any]:
             outputs = []
             for direction in range(runs // num_layers):
                 run = layer * (runs // num_layers) + direction
-                part = weights[run * each : (run + 1) * each]
-                start = tuple(initial[run] for initial in starts)
-                output, end = _run(step, flag, x, start, part, backwards=direction == 1)
+                own = weights[run * each : (run + 1) * each]
+                output, end = _run(step, flag, x, tuple(part[run] for part in starts), own, backwards=direction == 1)
                 outputs.append(output)
                 ends.append(end)
             x = torch.cat(outputs, -1)

@@ -1,4 +1,4 @@
-"""Singular values with their statistics: what was measured, how exactly, and at what cost."""
+"""Singular values with their statistics, estimated errors and cost."""
 
 import math
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Spectrum:
         mean: mean of all singular values of all samples. Matrix-free: an estimate, with standard error `mean_error`.
         std: their standard deviation (divisor n); matrix-free: an estimate.
         max: the largest of all.
-        min: the smallest of all. Matrix-free: an upper bound of it.
+        min: the smallest of all; matrix-free: an upper bound of it.
         error: estimated error of `values`, relative to the largest one; exact: that of rounding.
         mean_error: standard error of `mean`; 0 if that is exact.
         products: number of products with the Jacobian of the whole batch, or its transpose.
@@ -76,15 +76,15 @@ class Spectrum:
 
 
 def rounding(side: int, dtype: torch.dtype) -> float:
-    """Return the relative error that arithmetic in `dtype` leaves the largest of `side` singular values."""
+    """Return the relative rounding error of the largest of `side` singular values in `dtype`."""
     return torch.finfo(dtype).eps * math.sqrt(side)
 
 
 def spectrum_of(values: Tensor, *, dtype: torch.dtype, k: int | None = None, products: int = 0) -> Spectrum:
-    """Return the Spectrum of the complete, falling `values` [batch, side], of which the first `k` are listed.
+    """Return the Spectrum of all `values` [batch, side], in descending order, of which the first `k` are listed.
 
     Args:
-        dtype: of the arithmetic or the weights behind them.
+        dtype: dtype of the arithmetic or of the weights.
     """
     return Spectrum(
         values=values[:, :k],
@@ -98,7 +98,7 @@ def spectrum_of(values: Tensor, *, dtype: torch.dtype, k: int | None = None, pro
 
 
 def _histogram(values: Tensor) -> str:
-    """An inline SVG: how many values fall into each of equal bins from 0 (or the least) to the largest."""
+    """Return an inline SVG: a histogram with equal bins from 0 to the largest value."""
     flat = values.detach().double().flatten().cpu()
     top = max(float(flat.max()), torch.finfo(torch.float64).tiny)
     counts = torch.histc(flat, _BINS, 0.0, top)

@@ -1,10 +1,10 @@
-"""What each torch function becomes when only the paths through a network matter: sums of products that never cancel.
+"""Surrogates of torch functions that only track paths through a network: sums of products that never cancel.
 
-In the surrogate network a signal is 0 where nothing arrives and positive elsewhere, and a derivative is positive
-exactly where a change passes on. So subtraction adds, an activation or a normalization hands every unit on to itself
-(plus a constant where its value at zero is not zero: the gate of a sigmoid is open even if nothing reaches it), maxima
-are sums, and attention mixes what its mask allows. A rule is ``(flag, *args, **kwargs) -> result`` with the arguments
-of the function it replaces; ``flag`` brings a signal back to 0 and 1, so that neither depth nor width can overflow.
+In the surrogate network a signal is 0 where no path arrives and positive elsewhere, and a derivative is positive
+exactly where a change is passed on. So subtraction adds, an activation or a normalization maps every unit to itself
+(plus a constant if its value at zero is not zero: the gate of a sigmoid is open even if nothing reaches it), maxima are
+sums, and attention mixes what its mask allows. A rule is ``(flag, *args, **kwargs) -> result`` with the arguments of
+the function that it replaces; ``flag`` resets a signal to 0 or 1, so that neither depth nor width can overflow.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def _from_scalar(flag: Flag, x: Tensor, other: Any) -> Tensor:  # scalar / x, sc
 
 
 def _normalized(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Every unit to itself. A shift would only make constants, which matter where signals are multiplied."""
+    """Map every unit to itself. A shift only adds constants, which matter if signals are multiplied."""
     del flag
     return x + 1 if _has_shift(args, kwargs) else x
 
@@ -56,7 +56,7 @@ def _softmax(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def _positive(value: Any) -> Any:
-    """A constant without its sign; a signal has none."""
+    """Return the absolute value of a constant; signals are not negative anyway."""
     signless = is_signal(value) or (isinstance(value, Tensor) and value.dtype == torch.bool)
     return value if signless else abs(value)
 
@@ -87,7 +87,7 @@ def _quotient(flag: Flag, a: Any, b: Any, **kwargs: Any) -> Any:
 
 
 def _flagged(function: Rule) -> Rule:
-    """The function itself on constants without sign: linear maps and the like."""
+    """Return a rule that applies the function to absolute constants, for linear maps and the like."""
 
     def rule(flag: Flag, *args: Any, **kwargs: Any) -> Tensor:
         return flag(function(*(_positive(arg) if isinstance(arg, Tensor) else arg for arg in args), **kwargs))
@@ -96,7 +96,7 @@ def _flagged(function: Rule) -> Rule:
 
 
 def _pooled(sides: int) -> Rule:
-    """Max pooling as a sum over the same windows."""
+    """Return a rule that replaces max pooling by a sum over the same windows."""
     convolve, pool = getattr(functional, f"conv{sides}d"), getattr(functional, f"max_pool{sides}d")
 
     def rule(

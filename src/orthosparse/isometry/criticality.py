@@ -2,8 +2,8 @@
 
 Pre-activations of a wide network are Gaussian, with variance q' = sigma_w^2 E[f(sqrt(q) z)^2] + sigma_b^2 after the
 next layer, and the squared singular values of one layer's Jacobian have mean chi = sigma_w^2 E[f'(sqrt(q) z)^2] (Poole
-et al. 2016, Schoenholz et al. 2017). A critical point keeps q and has chi = 1; the critical points of an activation lie
-on a line with q running along it.
+et al. 2016, Schoenholz et al. 2017). A critical point preserves q and has chi = 1; the critical points of an activation
+form a line, parametrized by q.
 
 For weights that are orthogonal times sigma_w the spectrum of J J^T follows from its S-transform (Pennington et al.
 2017). A distribution with moments m_1, m_2 has S(z) = (1 + (1 - m_2 / m_1^2) z + ...) / m_1, and S is multiplicative.
@@ -24,12 +24,12 @@ from orthosparse.isometry._gaussian import Activation, elementwise, moments
 from orthosparse.tables import html_table
 
 _DEFAULT_Q = 0.0259  # gives the paper's (1.0247, 0.00448) for tanh
-_GRID = [10 ** (exponent / 2) for exponent in range(-20, 7)]  # of q: from 1e-10 to 1e3
-_FLAT = 1e-6  # spread per layer that counts as none
-_ROUNDING = 1e-11  # of q: how far sigma_b^2 may lie below 0
-_EPSILON = 1e-14  # of q: what of sigma_b^2 is the rounding of q itself
-_LARGEST = 700.0  # whose exponential is still a float64
-_LEAST_Q = 1e-10  # a smaller variance is one that dies out
+_GRID = [10 ** (exponent / 2) for exponent in range(-20, 7)]  # values of q, from 1e-10 to 1e3
+_FLAT = 1e-6  # a spread per layer below it counts as zero
+_ROUNDING = 1e-11  # relative to q: how far sigma_b^2 may lie below 0
+_EPSILON = 1e-14  # relative to q: a smaller sigma_b^2 is rounding
+_LARGEST = 700.0  # its exponential still fits in float64
+_LEAST_Q = 1e-10  # a variance below it counts as vanishing
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def critical_point(
 def mean_field(activation: str | Activation, sigma_w: float, sigma_b: float = 0.0, *, start: float = 1.0) -> MeanField:
     """Return how a network behaves at any point (sigma_w, sigma_b), critical or not.
 
-    The variance of the pre-activations begins at `start`; `q` is the value that it settles at.
+    The variance of the pre-activations begins at `start` and converges to `q`.
 
     Args:
         activation: as in `critical_point`.
@@ -155,20 +155,18 @@ def _layers(factor: float) -> float:
 
 
 def _sigmas(function: Activation, q: float) -> tuple[float, float]:
-    """sigma_w from chi = 1, then sigma_b from the fixed point."""
+    """Return sigma_w from chi = 1, and sigma_b from the fixed point."""
     square, mu_1, _, _ = moments(function, q).tolist()
     if mu_1 == 0:
         raise ValueError("activation: expected a derivative that is not zero everywhere; chi cannot be 1")
-    bias_variance = q - square / mu_1
-    if bias_variance < -_ROUNDING * q:
-        raise ValueError(
-            f"q: no critical point at {q:g}, where sigma_b^2 would be {bias_variance:.3g}; try another variance"
-        )
-    return mu_1**-0.5, math.sqrt(bias_variance) if bias_variance > _EPSILON * q else 0.0
+    rest = q - square / mu_1
+    if rest < -_ROUNDING * q:
+        raise ValueError(f"q: no critical point at {q:g}, where sigma_b^2 would be {rest:.3g}; try another variance")
+    return mu_1**-0.5, math.sqrt(rest) if rest > _EPSILON * q else 0.0
 
 
 def _critical_line(function: Activation) -> dict[float, float]:
-    """The spread per layer by q, wherever on the grid there is a critical point."""
+    """Return the spread per layer by q, for all q of the grid that have a critical point."""
     line = {}
     for q in _GRID:
         square, mu_1, mu_2, _ = moments(function, q).tolist()
@@ -178,10 +176,10 @@ def _critical_line(function: Activation) -> dict[float, float]:
 
 
 def _largest_q(function: Activation, line: dict[float, float], spread: float) -> float:
-    """The largest q up to 1 with at most this spread; where there is none, the q with the least."""
+    """Return the largest q up to 1 with at most this spread, or the q with the smallest spread if there is none."""
     candidates = {q: value for q, value in line.items() if q <= 1}
     if not candidates:
-        raise ValueError("activation: no critical point with a variance up to 1; give q")
+        raise ValueError("activation: no critical point with a variance up to 1; pass q")
     fitting = [q for q, value in candidates.items() if value <= spread]
     if not fitting:
         return min(candidates, key=lambda q: (round(candidates[q], 9), abs(math.log(q / _DEFAULT_Q))))
@@ -195,18 +193,18 @@ def _largest_q(function: Activation, line: dict[float, float], spread: float) ->
 
 
 def _settled(function: Activation, sigma_w: float, sigma_b: float, start: float) -> float:
-    """Follow the variance map from `start` in the direction it moves, to the fixed point it meets first."""
+    """Follow the variance map from `start` to the first fixed point."""
 
-    def gain(q: float) -> float:
-        change = sigma_w**2 * float(moments(function, q)[0]) + sigma_b**2 - q
-        return 0.0 if abs(change) <= _ROUNDING * q else change
+    def change(q: float) -> float:
+        difference = sigma_w**2 * float(moments(function, q)[0]) + sigma_b**2 - q
+        return 0.0 if abs(difference) <= _ROUNDING * q else difference
 
-    direction = gain(start)
+    direction = change(start)
     if direction == 0:
         return start
     factor = 2.0 if direction > 0 else 0.5
     near, far = start, start * factor
-    while gain(far) * direction > 0:
+    while change(far) * direction > 0:
         near, far = far, far * factor
         if far > 1e9:
             raise ValueError(f"sigma_w: the variance of the activations grows without bound at {sigma_w!r}")
@@ -214,29 +212,29 @@ def _settled(function: Activation, sigma_w: float, sigma_b: float, start: float)
             return 0.0
     for _ in range(60):
         middle = math.sqrt(near * far)
-        near, far = (middle, far) if gain(middle) * direction > 0 else (near, middle)
+        near, far = (middle, far) if change(middle) * direction > 0 else (near, middle)
     return far
 
 
 def _described(function: Activation, sigma_w: float, sigma_b: float, q: float, line: dict[float, float]) -> MeanField:
-    near = max(q, _LEAST_Q)  # a variance that dies out: the limit, on both sides of a kink at 0
-    _, mu_1, mu_2, bent = moments(function, near).tolist()
+    near = max(q, _LEAST_Q)  # for a vanishing variance the limit, on both sides of a kink at 0
+    _, mu_1, mu_2, curved = moments(function, near).tolist()
     # d/dq E[g(sqrt(q) z)] = E[g(sqrt(q) z) (z^2 - 1)] / (2 q), by differentiating the density.
-    slope = sigma_w**2 * bent / (2 * near)
+    slope = sigma_w**2 * curved / (2 * near)
     spread = max(0.0, mu_2 / mu_1**2 - 1) if mu_1 > 0 else 0.0
     least = min(line.values(), default=math.inf)
     notes = []
     if least > _FLAT:
         notes.append(
             f"no dynamical isometry: even orthogonal weights spread the squared singular values by {least:.3g} or more "
-            "a layer, and the gain only keeps their mean at 1 (like He's)"
+            "per layer, and the gain only keeps their mean at 1 (like He's)"
         )
     if q == 0:
-        notes.append("the variance of the activations dies out")
+        notes.append("the variance of the activations vanishes")
     elif slope > 1 + 1e-9:
-        notes.append(f"the variance q is not stable: a deviation grows by a factor {slope:.6g} a layer")
+        notes.append(f"the variance q is not stable: a deviation grows by a factor {slope:.6g} per layer")
     elif abs(slope - 1) <= 1e-9:
-        notes.append("the variance is kept as it comes in, whatever it is: scale the input to q")
+        notes.append("any variance of the input is preserved: scale the input to q")
     return MeanField(
         sigma_w, sigma_b, q, sigma_w**2 * mu_1, slope, spread, isometry=least <= _FLAT, note="; ".join(notes)
     )

@@ -1,4 +1,4 @@
-"""Which weights of a sparse model lie on a live path from its input to its output."""
+"""The fraction of a sparse model's weights that lie on a path from its input to its output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -106,12 +106,12 @@ def effective_density(
     if x.dim() == 0 or x.numel() == 0:
         raise ValueError(f"x: expected a batch of at least one sample; got shape {tuple(x.shape)}")
     model = unwrapped(check_model(model))
-    found = layers_of(model, layers)
-    if not found:
+    counted = layers_of(model, layers)
+    if not counted:
         raise ValueError("model: expected at least one layer whose weights can be counted; found none")
-    active = _active(model, found, masks)
+    active = _active(model, counted, masks)
     names = {id(value): name for name, value in model.named_parameters()}
-    keys = {name: names[id(layer.parameter())] for name, layer in found.items()}
+    keys = {name: names[id(layer.parameter())] for name, layer in counted.items()}
     wanted = {keys[name]: mask for name, mask in active.items()}
     try:
         with untraced(model, x.device):
@@ -120,11 +120,11 @@ def effective_density(
             live = live_weights(model, x, wanted, pick=lambda result: picked(result, output))
     except CheckpointError as error:
         raise ValueError(
-            "model: computes layers again in the backward pass (activation checkpointing), where effective_density "
-            "does not see them; switch that off meanwhile"
+            "model: recomputes layers in the backward pass (activation checkpointing), where effective_density does "
+            "not see them; switch that off for this call"
         ) from error
-    paths = {name: _paths(layer, active[name], live[keys[name]]) for name, layer in found.items()}
-    size = sum(layer.numel for layer in found.values())
+    paths = {name: _paths(layer, active[name], live[keys[name]]) for name, layer in counted.items()}
+    size = sum(layer.numel for layer in counted.values())
     return EffectiveDensity(
         total=sum(int(part.live.sum()) for part in paths.values()) / size,
         density=sum(int(mask.sum()) for mask in active.values()) / size,
@@ -135,11 +135,11 @@ def effective_density(
 def _active(model: nn.Module, layers: Mapping[str, Layer], masks: Masks | None) -> Masks:
     if masks is not None:
         check_mapping("masks", masks)
-    given = masks_of(model) if masks is None else masks
+    known = masks_of(model) if masks is None else masks
     if masks is not None and (unknown := sorted(set(masks) - set(layers))):
         raise ValueError(f"masks: expected names of layers of this model; got {', '.join(unknown)}")
     active = {
-        name: given[name].bool() if name in given else torch.ones(layer.shape, dtype=torch.bool, device="cpu")
+        name: known[name].bool() if name in known else torch.ones(layer.shape, dtype=torch.bool, device="cpu")
         for name, layer in layers.items()
     }
     for name, mask in active.items():
@@ -160,6 +160,6 @@ def _paths(layer: Layer, active: Tensor, live: Tensor) -> LayerPaths:
 
 
 def _dead_inputs(layer: Layer, live: Tensor) -> int:
-    # Groups have inputs of their own; blocks share theirs.
+    # Each group has its own inputs; fused blocks share theirs.
     (stack,) = replace(layer, parts=(sum(layer.parts),), repeats=1).matrices(live.contiguous())
     return int((~stack.any(3).any(1)).sum())

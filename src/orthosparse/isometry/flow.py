@@ -81,15 +81,15 @@ def gradient_flow(
     """
     step_size = check_number("step_size", step_size)
     model = unwrapped(check_model(model))
-    found = layers_of(model, layers)
+    listed = layers_of(model, layers)
     objective = _Objective(model, functional.cross_entropy if loss is None else loss, batch, draw_seed(generator))
-    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    if not parameters:
+    trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if not trainable:
         raise ValueError("model: expected at least one parameter that requires a gradient; all are frozen")
-    value, before, curvature = objective(parameters)
-    _, after, _ = objective({name: parameter - step_size * before[name] for name, parameter in parameters.items()})
-    names = {id(parameter): name for name, parameter in parameters.items()}
-    keys = {name: names[id(layer.parameter())] for name, layer in found.items() if id(layer.parameter()) in names}
+    value, before, curvature = objective(trainable)
+    _, after, _ = objective({name: parameter - step_size * before[name] for name, parameter in trainable.items()})
+    names = {id(parameter): name for name, parameter in trainable.items()}
+    keys = {name: names[id(layer.parameter())] for name, layer in listed.items() if id(layer.parameter()) in names}
     return GradientFlow(
         norms={name: _norm([before[key]]) for name, key in keys.items()},
         norm=_norm(before.values()),
@@ -102,7 +102,7 @@ def gradient_flow(
 
 
 class _Objective:
-    """The loss on one batch as a function of the trained parameters; every call sees the same buffers and dropout."""
+    """The loss on one batch as a function of the trainable parameters; all calls use the same buffers and dropout."""
 
     def __init__(self, model: nn.Module, loss: Loss, batch: tuple[Any, Any], seed: int) -> None:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
@@ -115,17 +115,17 @@ class _Objective:
             raise ValueError(f"batch: expected at least one sample; got shape {tuple(self.x.shape)}")
 
     def __call__(self, parameters: Mapping[str, Tensor]) -> tuple[float, Tensors, float]:
-        """Return the loss, its gradients g and g^T H g there."""
+        """Return the loss, its gradients g, and g^T H g."""
         with untraced(self.model, next(iter(parameters.values())).device, self.seed):
             leaves = {name: value.detach().clone().requires_grad_() for name, value in parameters.items()}
-            # Substituted until all is differentiated, for layers that are computed again in the backward pass.
+            # Substituted until the backward pass is done, for layers that it recomputes.
             with substituted(self.model, frozen_state(self.model) | leaves):
-                value, gradients, products = self._differentiated(list(leaves.values()))
-        curvature = sum(float((a.double() * b.double()).sum()) for a, b in zip(products, gradients, strict=True))
-        return float(value.detach()), dict(zip(leaves, gradients, strict=True)), curvature
+                value, fixed, hessian_products = self._differentiated(list(leaves.values()))
+        curvature = sum(float((a.double() * b.double()).sum()) for a, b in zip(hessian_products, fixed, strict=True))
+        return float(value.detach()), dict(zip(leaves, fixed, strict=True)), curvature
 
     def _differentiated(self, leaves: list[Tensor]) -> tuple[Tensor, list[Tensor], Sequence[Tensor]]:
-        """Return the loss, g and H g."""
+        """Return the loss, g and H g of the model with its current tensors."""
         with named_on_error("batch"):
             value = self.loss(self.model(**self.x) if isinstance(self.x, Mapping) else self.model(self.x), self.y)
         if not isinstance(value, Tensor) or value.numel() != 1:

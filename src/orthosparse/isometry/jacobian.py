@@ -1,4 +1,4 @@
-"""The singular values of a model's input-output Jacobian: all when it is small, the largest and the mean when large."""
+"""The singular values of a model's input-output Jacobian: all if it is small, else the largest and the mean."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -136,12 +136,12 @@ def _exact(jacobian: Jacobian, k: int | None, report: Reporter) -> Spectrum:
 def _matrix_free(
     jacobian: Jacobian, k: int, probes: int, steps: int, tolerance: float, seed: int, report: Reporter
 ) -> Spectrum:
-    # The smaller side is where the basis lives: J J^T where there are fewer outputs, else J^T J.
+    # The basis lies on the smaller side: J J^T if there are fewer outputs, else J^T J.
     first, second = jacobian.transposed, jacobian.times
     if jacobian.outputs > jacobian.inputs:
         first, second = second, first
     like = _at_least_float32(jacobian.y.detach().new_zeros(jacobian.batch))
-    found = ritz(
+    estimate = ritz(
         lambda vectors: _finite(first(vectors)).to(like),
         lambda vectors: _finite(second(vectors)).to(like),
         min(jacobian.inputs, jacobian.outputs),
@@ -153,17 +153,17 @@ def _matrix_free(
         generator=derive(seed, "probes"),
         report=report,
     )
-    report("singular_values", steps + 1, steps + 1)  # the blocks, and the vectors that sample the mean
-    mean, scale = float(found.mean().mean()), found.values[:, :1].clamp_min(torch.finfo(like.dtype).tiny)
+    report("singular_values", steps + 1, steps + 1)  # the blocks, then the vectors that sample the mean
+    mean, scale = float(estimate.mean().mean()), estimate.values[:, :1].clamp_min(torch.finfo(like.dtype).tiny)
     return Spectrum(
-        values=found.values[:, :k],
+        values=estimate.values[:, :k],
         mean=mean,
-        std=math.sqrt(max(0.0, float(found.mean_square().mean()) - mean**2)),
-        max=float(found.values.max()),
-        min=float(found.values.min()),
-        error=float((found.errors(k) / scale).max()) + rounding(found.side, jacobian.y.dtype),
-        # The errors of probes are independent from sample to sample; those of the quadrature need not be.
-        mean_error=float(torch.linalg.vector_norm(found.sampling_error()) / len(like) + found.enclosure().mean()),
+        std=math.sqrt(max(0.0, float(estimate.mean_square().mean()) - mean**2)),
+        max=float(estimate.values.max()),
+        min=float(estimate.values.min()),
+        error=float((estimate.errors(k) / scale).max()) + rounding(estimate.side, jacobian.y.dtype),
+        # The errors of probes are independent between samples, those of the quadrature are not.
+        mean_error=float(torch.linalg.vector_norm(estimate.sampling_error()) / len(like) + estimate.enclosure().mean()),
         products=jacobian.products,
         exact=False,
     )

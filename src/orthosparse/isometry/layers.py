@@ -45,11 +45,11 @@ class LayerScore:
 
 
 class _ByLayer(dict[str, Any]):
-    """The measurements of every layer, by name; a notebook shows them as a table."""
+    """The results of every layer, by name; a notebook shows them as a table."""
 
     def _repr_html_(self) -> str:
-        rows = [{"layer": name, **entry.cells()} for name, entry in self.items()]
-        return html_table(list(rows[0]) if rows else ["layer"], [list(row.values()) for row in rows])
+        lines = [{"layer": name, **entry.cells()} for name, entry in self.items()]
+        return html_table(list(lines[0]) if lines else ["layer"], [list(line.values()) for line in lines])
 
 
 @overload
@@ -101,17 +101,17 @@ def orthogonality_score(
     if isinstance(weight_or_model, Tensor):
         return orthogonality.orthogonality_score(weight_or_model, gain=gain, **options)
     if options:
-        raise TypeError(f"{', '.join(options)}: of one weight only; a model knows them of its layers")
-    found = layers_of(check_model(weight_or_model), layers)
-    sizes = {} if x is None else _signal_sizes(weight_or_model, x, found)
-    with substituted(weight_or_model, frozen_state(weight_or_model)):  # spectral norm iterates where it is read
-        return _ByLayer({name: _score(layer, sizes.get(name), gain) for name, layer in found.items()})
+        raise TypeError(f"{', '.join(options)}: for a single weight only; for a model they are read from its layers")
+    chosen = layers_of(check_model(weight_or_model), layers)
+    sizes = {} if x is None else _signal_sizes(weight_or_model, x, chosen)
+    with substituted(weight_or_model, frozen_state(weight_or_model)):  # spectral norm iterates when its weight is read
+        return _ByLayer({name: _score(layer, sizes.get(name), gain) for name, layer in chosen.items()})
 
 
 def layer_singular_values(
     model: nn.Module, x: Tensor | None = None, *, layers: Mapping[str, Layer] | None = None
 ) -> dict[str, Spectrum]:
-    """Return the singular values of the map that each layer's weight applies, by name; ``.values`` is [1, all of them].
+    """Return the singular values of the map that each layer's weight applies, by name; ``.values`` is [1, number].
 
     The convolutions of `model` are measured as in `orthogonality_score`: with circular padding, at the size of the
     signal that they get from `x`, or on sides of 2 k - 1 without it.
@@ -123,10 +123,10 @@ def layer_singular_values(
         >>> layer_singular_values(nn.Sequential(nn.Conv2d(2, 2, 3)), torch.ones(1, 2, 4, 4))["0"].values.shape
         torch.Size([1, 32])
     """
-    found = layers_of(check_model(model), layers)
-    sizes = {} if x is None else _signal_sizes(model, x, found)
+    chosen = layers_of(check_model(model), layers)
+    sizes = {} if x is None else _signal_sizes(model, x, chosen)
     with substituted(model, frozen_state(model)):
-        return _ByLayer({name: _spectrum(layer, sizes.get(name)) for name, layer in found.items()})
+        return _ByLayer({name: _spectrum(layer, sizes.get(name)) for name, layer in chosen.items()})
 
 
 def _score(layer: Layer, spatial: tuple[int, ...] | None, gain: float) -> LayerScore:
@@ -144,21 +144,21 @@ def _spectrum(layer: Layer, spatial: tuple[int, ...] | None) -> Spectrum:
 
 
 def _measured(layer: Layer, spatial: tuple[int, ...] | None) -> Iterator[tuple[Tensor, dict[str, Any]]]:
-    """Yield the kernels of a layer as they lie on the signal, and how they are measured: groups, stride, spatial."""
+    """Yield the kernels of a layer with their dilation, and the options of the measurement: groups, stride, spatial."""
     own: dict[str, Any] = {"spatial": spatial, "stride": layer.geometry["stride"]} if layer.kernel else {}
     for kernels in layer.kernels(layer.weight()):
         yield dilated(kernels.flatten(0, 1), layer.geometry["dilation"]), {"groups": len(kernels), **own}
 
 
 def _whole_signal(layer: Layer, spatial: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return the sides of the larger signal of a stride: the input's, or the output's of a transposed convolution."""
+    """Return the spatial sizes of the larger signal: the input, or the output of a transposed convolution."""
     if spatial is None or not layer.transposed:
         return spatial
     return tuple(n * step for n, step in zip(spatial, layer.geometry["stride"], strict=True))
 
 
 def _enough(layer: Layer, spatial: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return None for a signal so large that its size does not matter: that many frequencies are the fewest."""
+    """Return None if the size of the signal does not matter, or the stride does not divide it; else the size."""
     if spatial is None or not _divides(layer, spatial):
         return None
     sides = zip(spatial, _reach(layer), layer.geometry["stride"], strict=True)
@@ -171,12 +171,12 @@ def _divides(layer: Layer, spatial: tuple[int, ...] | None) -> bool:
 
 
 def _reach(layer: Layer) -> list[int]:
-    """The sides of the kernel on the signal, with its dilation."""
+    """Return the sides of the kernel with its dilation."""
     return [gap * (side - 1) + 1 for gap, side in zip(layer.geometry["dilation"], layer.kernel, strict=True)]
 
 
 def _note(layer: Layer, spatial: tuple[int, ...] | None) -> str:
-    """What keeps a convolution from being the circular map that is measured."""
+    """Say how a convolution differs from the circular map that is measured; empty if it does not."""
     module = layer.module
     if not isinstance(module, _ConvNd):
         return ""
@@ -195,7 +195,7 @@ def _kept(layer: Layer) -> str:
 
 
 def _keeps_size(layer: Layer) -> bool:
-    """Whether signals that the stride divides lose it as a factor, and no position at their border."""
+    """Whether the output of a signal has exactly its size divided by the stride (times it, if transposed)."""
     stride, padding = layer.geometry["stride"], layer.geometry["padding"]
     if layer.module.padding == "same":
         return True
@@ -203,12 +203,12 @@ def _keeps_size(layer: Layer) -> bool:
         sides = zip(_reach(layer), stride, padding, cast(_ConvNd, layer.module).output_padding, strict=True)
         return all(k - step - 2 * pad + more == 0 for k, step, pad, more in sides)
     # floor((n + 2 p - k) / s) + 1 outputs: n / s of them for -s <= 2 p - k < 0
-    triples = zip(_reach(layer), stride, padding, strict=True)
-    return all(k - step <= 2 * pad < k for k, step, pad in triples)
+    axes = zip(_reach(layer), stride, padding, strict=True)
+    return all(k - step <= 2 * pad < k for k, step, pad in axes)
 
 
 def _in_window(layer: Layer) -> bool:
-    """Whether every tap that is not zero meets a pixel of its output's own window, so that no padding is read."""
+    """Whether every non-zero tap reads a pixel of its output's own window, so that no padding is read."""
     inside = torch.ones((), dtype=torch.bool, device="cpu")
     geometry = layer.geometry
     for side, step, pad, gap in zip(
@@ -225,7 +225,7 @@ def _listed(sides: Sequence[int] | str) -> str:
 
 
 def _signal_sizes(model: nn.Module, x: Tensor, layers: Mapping[str, Layer]) -> dict[str, tuple[int, ...]]:
-    """The sides of the signal that each convolution sees in a forward pass on `x`; without those that do not run."""
+    """Return the spatial sizes of the signal that each convolution gets in a forward pass on `x`, if it runs."""
     check_input(x)
     model = unwrapped(model)
     sizes: dict[str, tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""Products with sparse matrices as operators of torch: blocks (GPU kernels) and single entries (CSR, on the CPU)."""
+"""Products with sparse matrices as torch operators: of blocks (GPU kernels) and of single entries (CSR, on the CPU)."""
 
 from orthosparse.operators.block import SIZES, block_linear, has_kernel, plan_of
 from orthosparse.operators.block_plan import starts_of

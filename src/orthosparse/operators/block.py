@@ -1,8 +1,8 @@
-"""Products with block-sparse matrices, as operators of torch: differentiable, compiled, exported.
+"""Products with block-sparse matrices, as torch operators that can be differentiated, compiled and exported.
 
-A weight ``[outputs, inputs]`` is held as its active blocks ``[blocks, size, size]``, row by row of the grid of blocks,
-and a plan that says where they lie. On a GPU the operators launch Triton kernels in bfloat16, float16 and float32;
-elsewhere, and in float64, they are torch's batched products.
+A weight ``[outputs, inputs]`` is stored as its active blocks ``[blocks, size, size]``, row by row of the grid of
+blocks, and a plan with their indices. On a GPU the operators launch Triton kernels in bfloat16, float16 and float32;
+elsewhere, and in float64, they use `torch.bmm`.
 """
 
 import os
@@ -23,12 +23,12 @@ _KERNEL_TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def block_linear(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return ``x @ weight.T + bias`` for a block-sparse weight of a shape; like ``F.linear`` under autocast.
+    """Return ``x @ weight.T + bias`` for a block-sparse weight; casts under autocast as ``F.linear`` does.
 
     Args:
         x: ``[..., inputs]``.
-        values: the active blocks, in the order of the plan.
-        plan: where they lie, from `plan_of`.
+        values: the active blocks, ``[blocks, size, size]``, in the order of the plan.
+        plan: the indices of the blocks, from `plan_of`.
         shape: (outputs, inputs) of the whole weight.
     """
     kind = x.device.type
@@ -40,7 +40,7 @@ def block_linear(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, s
 
 
 def has_kernel(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether products on this device and in this type are computed by GPU kernels."""
+    """Whether GPU kernels compute the products on this device and in this dtype."""
     return (device.type == "cuda" or _interpreted()) and dtype in _KERNEL_TYPES and _has_triton()
 
 
@@ -58,7 +58,7 @@ def _linear(
     x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, blocks: int, size: int, outputs: int, inputs: int
 ) -> Tensor:
     del blocks, size, inputs
-    y: Tensor = _way(x).product(matrix(x), values.contiguous(), bias, plan, features=outputs, transposed=False)
+    y: Tensor = _backend(x).product(matrix(x), values.contiguous(), bias, plan, features=outputs, transposed=False)
     return y.view(*x.shape[:-1], outputs)
 
 
@@ -66,17 +66,17 @@ def _input_grad(
     grad: Tensor, values: Tensor, plan: Tensor, blocks: int, size: int, outputs: int, inputs: int
 ) -> Tensor:
     del blocks, size, outputs
-    x: Tensor = _way(grad).product(matrix(grad), values.contiguous(), None, plan, features=inputs, transposed=True)
+    x: Tensor = _backend(grad).product(matrix(grad), values.contiguous(), None, plan, features=inputs, transposed=True)
     return x.view(*grad.shape[:-1], inputs)
 
 
 def _weight_grad(grad: Tensor, x: Tensor, plan: Tensor, blocks: int, size: int, outputs: int, inputs: int) -> Tensor:
     del outputs, inputs
-    found: Tensor = _way(x).weight_grad(matrix(grad), matrix(x), plan, blocks=blocks, size=size)
-    return found
+    result: Tensor = _backend(x).weight_grad(matrix(grad), matrix(x), plan, blocks=blocks, size=size)
+    return result
 
 
-def _way(x: Tensor) -> Any:
+def _backend(x: Tensor) -> Any:
     gpu = x.is_cuda or _interpreted()
     return block_launches if gpu and x.dtype in _KERNEL_TYPES and _has_triton() else block_batched
 

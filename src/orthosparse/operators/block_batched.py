@@ -1,4 +1,4 @@
-"""Block-sparse products by torch's batched ones: on the CPU, in float64, and where there is no Triton."""
+"""Block-sparse products with `torch.bmm`: on the CPU, in float64, and without Triton."""
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ def product(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, *, fea
     blocks, size, _ = values.shape
     sides = features // size, x.shape[1] // size
     tables = tables_of(plan, blocks=blocks, grid=sides[::-1] if transposed else sides, size=size)
-    seen, written = (tables.rows, tables.columns) if transposed else (tables.columns, tables.rows)
-    products = torch.bmm(_by_strip(x, size)[seen], values if transposed else values.mT)
+    read, written = (tables.rows, tables.columns) if transposed else (tables.columns, tables.rows)
+    products = torch.bmm(_by_strip(x, size)[read], values if transposed else values.mT)
     y = torch.zeros(sides[0], len(x), size, dtype=x.dtype, device=x.device).index_add_(0, written, products)
     y = y.transpose(0, 1).reshape(len(x), features)
     return y if bias is None else y.add_(bias)

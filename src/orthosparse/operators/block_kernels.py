@@ -1,19 +1,19 @@
 """GPU kernels of block-sparse products, in Triton.
 
 Samples are ``[tokens, features]`` with any stride between tokens; the active blocks of a weight ``[outputs, inputs]``
-are ``[blocks, BLOCK, BLOCK]``, row by row of the grid of blocks. Which block lies where is read from int32 tables on
-the device, and the number of programs depends on the number of blocks alone: a captured graph stays valid when blocks
-move.
+are ``[blocks, BLOCK, BLOCK]``, row by row of the grid of blocks. The indices of the blocks are read from int32
+tables on the device, and the number of programs depends only on the number of blocks, so a captured graph stays valid
+when blocks move.
 
-No two programs write to the same address and nothing is added atomically, so that results do not depend on the order of
-work. Products accumulate in float32.
+No two programs write to the same address and there are no atomic additions, so results do not depend on the order of
+execution. Products accumulate in float32.
 """
 
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor as TensorDescriptor
 
-# Numbers that only say where to stop: compiled once for all of them.
+# Arguments that are only bounds: one compiled kernel serves all their values.
 _PLAIN = ["tokens", "rows", "columns", "blocks"]
 
 
@@ -41,10 +41,10 @@ def block_product(
 ):
     """Write a tile of ``x @ weight.T + bias``: TOKENS samples, the BLOCK outputs of one row of blocks.
 
-    TRANSPOSED, it is a tile of ``x @ weight`` and goes by columns of blocks. The tables are those of the plan of a grid
-    of `rows` and `columns`. Neighbouring programs take the same samples, which the L2 cache then holds. EVEN says that
-    TOKENS divides the number of samples. With TMA, `x_ptr` and `values_ptr` are tensor descriptors, by which the GPU
-    copies whole tiles (zeros past the end), the second of the blocks on top of each other.
+    If TRANSPOSED, it is a tile of ``x @ weight``, for one column of blocks. The plan is that of a grid with `rows` rows
+    and `columns` columns. Neighbouring programs read the same samples, so that these stay in the L2 cache. EVEN says
+    that TOKENS divides the number of samples. With TMA, `x_ptr` and `values_ptr` are tensor descriptors, with which the
+    GPU copies whole tiles (zeros past the end); the second describes the blocks as one tall matrix.
     """
     if TRANSPOSED:
         starts_ptr = plan_ptr + rows + 1 + 2 * blocks
@@ -62,16 +62,16 @@ def block_product(
     live = (tile * TOKENS + token < tokens)[:, None]
     if not TMA:
         x_ptrs = x_ptr + tile.to(tl.int64) * TOKENS * x_stride + token[:, None] * x_stride + inner[None, :]
-        if TRANSPOSED:  # what is summed over is the first side of a block, else the second
+        if TRANSPOSED:  # the sum runs over the first dimension of a block, else over the second
             w_ptrs = values_ptr + inner[:, None] * BLOCK + outer[None, :]
         else:
             w_ptrs = values_ptr + outer[None, :] * BLOCK + inner[:, None]
     total = tl.zeros((TOKENS, BLOCK), tl.float32)
-    # Each block is taken in PARTS steps.
+    # Each block takes PARTS steps.
     PARTS: tl.constexpr = BLOCK // INNER
     start, end = tl.load(starts_ptr + strip), tl.load(starts_ptr + strip + 1)
-    # Where the next block lies is read one step ahead: the loads of samples then need not wait for it. The last look
-    # falls on the table behind.
+    # The index of the next block is loaded one step ahead, so that the loads of samples need not wait for it. The last
+    # of these loads reads from the table that follows.
     other, which = tl.load(others_ptr + start), start
     if TRANSPOSED:
         which = tl.load(order_ptr + start)
@@ -121,10 +121,10 @@ def block_weight_grad(
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Write the part of ``g.T @ x`` that falls into a group of blocks, summed over one share of the tokens.
+    """Write the part of ``g.T @ x`` that belongs to a group of blocks, summed over one share of the tokens.
 
     A group is at most GROUP blocks of one row, which read the same columns of `g`; the plan has the first block of
-    each, and the number of all blocks where there is none. `share` is a multiple of TOKENS, EVEN says that TOKENS
+    each, and the number of all blocks for an unused group. `share` is a multiple of TOKENS, EVEN says that TOKENS
     divides the number of samples, and `out` is ``[shares, blocks, BLOCK, BLOCK]``.
     """
     columns_ptr = plan_ptr + rows + 1
@@ -155,8 +155,8 @@ def block_weight_grad(
             total = tl.dot(x, g, total, input_precision=PRECISION)
             x_ptrs += TOKENS * x_stride
             g_ptrs += TOKENS * g_stride
-        place = (split.to(tl.int64) * blocks + block) * (BLOCK * BLOCK) + lane % BLOCK
-        out_ptrs = out_ptr + place[:, None] + outer[None, :] * BLOCK
+        offset = (split.to(tl.int64) * blocks + block) * (BLOCK * BLOCK) + lane % BLOCK
+        out_ptrs = out_ptr + offset[:, None] + outer[None, :] * BLOCK
         tl.store(out_ptrs, total.to(out_ptr.dtype.element_ty), mask=(block < last)[:, None])
 
 
@@ -188,7 +188,7 @@ def block_pair_weight_grad(
         row = tl.load(rows_ptr + first)
         both = first + 1 < tl.load(plan_ptr + row + 1)
         column = tl.load(columns_ptr + first) * BLOCK
-        neighbour = tl.load(columns_ptr + first + both.to(tl.int32)) * BLOCK  # of one alone, the same again
+        neighbour = tl.load(columns_ptr + first + both.to(tl.int32)) * BLOCK  # a single block is read twice
         begin = split * share
         total, second = tl.zeros((BLOCK, BLOCK), tl.float32), tl.zeros((BLOCK, BLOCK), tl.float32)
         for start in tl.range(begin, tl.minimum(begin + share, tokens), TOKENS, num_stages=STAGES):
@@ -196,8 +196,8 @@ def block_pair_weight_grad(
             total = tl.dot(g, x_ptr.load([start, column]), total, input_precision=PRECISION)
             second = tl.dot(g, x_ptr.load([start, neighbour]), second, input_precision=PRECISION)
         outer = tl.arange(0, BLOCK)
-        place = (split.to(tl.int64) * blocks + first) * (BLOCK * BLOCK)
-        out_ptrs = out_ptr + place + outer[:, None] * BLOCK + outer[None, :]
+        offset = (split.to(tl.int64) * blocks + first) * (BLOCK * BLOCK)
+        out_ptrs = out_ptr + offset + outer[:, None] * BLOCK + outer[None, :]
         tl.store(out_ptrs, total.to(out_ptr.dtype.element_ty))
         if both:
             tl.store(out_ptrs + BLOCK * BLOCK, second.to(out_ptr.dtype.element_ty))
@@ -205,11 +205,11 @@ def block_pair_weight_grad(
 
 @triton.jit(do_not_specialize=["size", "shares"])
 def add_shares(shares_ptr, out_ptr, size, shares, LENGTH: tl.constexpr):
-    """Write the sum of ``[shares, size]`` over its first side, LENGTH numbers of it."""
-    place = tl.program_id(0).to(tl.int64) * LENGTH + tl.arange(0, LENGTH)
-    share_ptrs = shares_ptr + place
-    total = tl.load(share_ptrs, mask=place < size)
+    """Write LENGTH numbers of the sum of ``[shares, size]`` over its first dimension."""
+    index = tl.program_id(0).to(tl.int64) * LENGTH + tl.arange(0, LENGTH)
+    share_ptrs = shares_ptr + index
+    total = tl.load(share_ptrs, mask=index < size)
     for _ in range(1, shares):
         share_ptrs += size
-        total += tl.load(share_ptrs, mask=place < size)
-    tl.store(out_ptr + place, total.to(out_ptr.dtype.element_ty), mask=place < size)
+        total += tl.load(share_ptrs, mask=index < size)
+    tl.store(out_ptr + index, total.to(out_ptr.dtype.element_ty), mask=index < size)

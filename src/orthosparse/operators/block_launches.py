@@ -1,4 +1,4 @@
-"""Launches of the block-sparse GPU kernels, with sizes that are measured at the first call of each kind."""
+"""Launch the block-sparse GPU kernels, with tile sizes that are tuned at the first call of each kind."""
 
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from orthosparse.operators.tuning import chosen, fastest
 class Config(NamedTuple):
     """How a kernel is launched: tokens and inner width of a tile, warps, stages, and shares of the tokens.
 
-    With `tma`, tiles are copied by the tensor memory accelerator that GPUs have from Hopper on.
+    With `tma`, the tensor memory accelerator of Hopper and later GPUs copies the tiles.
     """
 
     tokens: int
@@ -25,7 +25,8 @@ class Config(NamedTuple):
 
 
 # The first of each runs on any GPU, and under torch.use_deterministic_algorithms: a choice by time may differ from run
-# to run, and sums in another order in the last bit. The others won on an H200, by size of blocks, type and shape.
+# to run, and sums in another order differ in the last bit. Each of the others was the fastest on an H200 for some block
+# size, dtype and shape.
 _PRODUCT = (
     Config(64, 32, 4, 2),
     Config(128, 64, 4, 3),
@@ -48,7 +49,7 @@ _WEIGHT_GRAD = (
 )
 _deterministic = torch.are_deterministic_algorithms_enabled
 _empty = torch.empty
-_LENGTH = 1024  # numbers that a program adds up
+_LENGTH = 1024  # numbers that one program of add_shares writes
 
 
 def product(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, *, features: int, transposed: bool) -> Tensor:
@@ -63,7 +64,7 @@ def product(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, *, fea
         return y
     precision = "tf32" if dtype is not torch.float32 else float32_precision()
     tma = _has_tma(x, values) if blocks else False
-    # Numbers of tokens and blocks by powers of two: a choice holds for all of nearly the same size.
+    # Numbers of tokens and blocks enter as powers of two: sizes that are nearly the same share a choice.
     key = (
         transposed, dtype, x.get_device(), size, features, inputs, tokens.bit_length(), blocks.bit_length(), precision,
         tma,
@@ -147,7 +148,7 @@ def _weight_grad(
 
 
 def _has_tma(*matrices: Tensor) -> bool:
-    """Whether the tensor memory accelerator can copy tiles of these: 16-bit numbers, rows at multiples of 16 bytes."""
+    """Whether the tensor memory accelerator can copy tiles of the matrices: 16-bit, with rows aligned to 16 bytes."""
     return all(
         each.dtype.itemsize == 2 and each.stride(0) >= each.shape[-1] and not each.stride(0) % 8
         and not each.data_ptr() % 16 for each in matrices
@@ -156,33 +157,33 @@ def _has_tma(*matrices: Tensor) -> bool:
 
 @cache
 def _is_hopper(device: torch.device) -> bool:
-    """Whether a GPU is of NVIDIA's Hopper generation or later; interpreted, all is."""
+    """Whether a GPU is of NVIDIA's Hopper generation or later; also true if kernels are interpreted."""
     return device.type == "cpu" or (torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 9)
 
 
 def float32_precision() -> str:
-    """Return how the GPU multiplies float32: as torch does in its own products."""
+    """Return the precision of float32 products on the GPU, as set in torch."""
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
 
 
 @cache
 def _product_configs(size: int, tma: bool) -> list[Config]:
-    """The configs that differ for blocks of this size, in their order."""
+    """Return the configs for blocks of this size, without duplicates."""
     fitting = [config._replace(inner=min(size, config.inner)) for config in _PRODUCT if tma or not config.tma]
     return list(dict.fromkeys(fitting))
 
 
 @cache
 def _weight_grad_configs(size: int, tma: bool, precision: str) -> list[Config]:
-    """The configs for blocks of this size, in their order."""
-    if size == 128 and precision == "ieee":  # without matrix units; with larger tiles it takes minutes to compile
+    """Return the configs for blocks of this size."""
+    if size == 128 and precision == "ieee":  # without tensor cores; larger tiles take minutes to compile
         return [Config(16, 0, 8, 2, 1), Config(16, 0, 8, 2, 4)]
     return [config for config in _WEIGHT_GRAD if tma or not config.tma]
 
 
 @cache
 def _kernels() -> Any:
-    """The kernels; Triton takes a while to import, and is not there everywhere."""
+    """Import the kernels: Triton is slow to import, and not always installed."""
     from orthosparse.operators import block_kernels
 
     return block_kernels

@@ -1,4 +1,4 @@
-"""The tables that block-sparse products go by: which blocks lie in each row and each column of the grid of blocks."""
+"""The index tables of block-sparse products: the blocks in each row and each column of the grid of blocks."""
 
 from dataclasses import dataclass
 
@@ -15,13 +15,13 @@ class Tables:
     """Views of a plan, all int32; blocks are numbered row by row.
 
     Attributes:
-        row_starts: number of the first block of each row, and of all blocks at the end.
-        columns: where each block lies in its row.
+        row_starts: the first block of each row; the last element is the number of blocks.
+        columns: the column of each block.
         rows: the row of each block.
-        column_starts: as `row_starts`, for blocks in the order of columns.
-        by_column: the blocks in the order of columns.
-        column_rows: the rows of those.
-        groups: the first block of each group of neighbours in a row; the number of all blocks where there is none.
+        column_starts: like `row_starts`, for blocks sorted by column.
+        by_column: the blocks sorted by column.
+        column_rows: the row of each block of `by_column`.
+        groups: the first block of each group of neighbours in a row; the number of blocks for an unused group.
     """
 
     row_starts: Tensor
@@ -34,15 +34,15 @@ class Tables:
 
 
 def tables_of(plan: Tensor, *, blocks: int, grid: tuple[int, int], size: int) -> Tables:
-    """Return the tables in a plan of so many blocks of a size, on a grid of so many rows and columns."""
+    """Return the tables in a plan of `blocks` blocks of `size`, on a grid of (rows, columns)."""
     return Tables(*plan.split(_sizes(blocks, grid, size)))
 
 
 def plan_of(rows: Tensor, columns: Tensor, *, grid: tuple[int, int], size: int) -> Tensor:
     """Return the plan of blocks at ``(rows, columns)`` of the grid, which are sorted by row, then by column.
 
-    It is one tensor, whose size depends on the number of blocks and on the grid alone, computed without a look at any
-    value: neither the GPU nor a graph that reads it has to wait.
+    It is one tensor, whose size depends only on the number of blocks and on the grid. It is computed without reading
+    any value on the host, so there is no synchronization, and a captured graph can read it.
 
     Example:
         >>> plan = plan_of(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), grid=(2, 2), size=16)
@@ -60,12 +60,12 @@ def plan_of(rows: Tensor, columns: Tensor, *, grid: tuple[int, int], size: int) 
     row = row.clamp(max=grid[0] - 1)
     first = row_starts[row] + (number - (ends - groups)[row]) * group
     first = torch.where(inside, first, blocks)
-    found = [row_starts, columns, rows, column_starts, by_column, rows[by_column], first]
-    return torch.cat([table.to(torch.int32) for table in found])
+    tables = [row_starts, columns, rows, column_starts, by_column, rows[by_column], first]
+    return torch.cat([table.to(torch.int32) for table in tables])
 
 
 def starts_of(indices: Tensor, number: int) -> Tensor:
-    """Return where the entries of each of `number` rows begin once they are sorted, and where the last one ends."""
+    """Return the first entry of each of `number` rows once they are sorted, then the number of entries."""
     counts = torch.zeros(number + 1, dtype=torch.int64, device=indices.device)
     ones = torch.ones_like(indices, dtype=torch.int64)
     return counts.scatter_add_(0, indices.to(torch.int64) + 1, ones).cumsum(0)

@@ -1,9 +1,9 @@
-"""Products with matrices of single entries on the CPU, as operators of torch: forward, gradients, compiled, exported.
+"""CSR products on the CPU, as torch operators that can be differentiated, compiled and exported.
 
-A weight ``[outputs, inputs]`` is held as the values of its active entries, ``[1, entries]``, row by row, and int32
-tables that say where they lie. The products are those of a compiled kernel, or of torch's CSR tensors where no compiler
-was at hand when the package was built. Results lie features first in memory, as these products make and take them, so
-that nothing is transposed between two sparse layers. float32 and float64; under autocast in float32.
+A weight ``[outputs, inputs]`` is stored as the values of its active entries, ``[1, entries]``, row by row, and int32
+index tables. A compiled kernel computes the products, or torch's CSR tensors if the package was built without a
+compiler. Both read and write samples features first in memory, so nothing is transposed between two sparse layers. The
+dtypes are float32 and float64; under autocast, float32.
 """
 
 import math
@@ -33,14 +33,14 @@ def csr_linear(x: Tensor, values: Tensor, bias: Tensor | None, *tables: Tensor) 
 
 
 def csr_tables(rows: Tensor, columns: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return where the entries ``(rows, columns)`` lie, which are sorted by row, then by column; all int32.
+    """Return the int32 tables of entries at ``(rows, columns)``, which are sorted by row, then by column.
 
     They are ``row_starts`` and ``columns``, as in a CSR tensor; ``column_starts`` and ``column_rows``, those of the
-    transposed matrix; and ``by_column``, which entries of the one are those of the other, in order.
+    transposed matrix; and ``by_column``, the index in the matrix of each entry of the transposed matrix.
     """
     by_column = columns.argsort(stable=True)
-    found = starts_of(rows, shape[0]), columns, starts_of(columns, shape[1]), rows[by_column], by_column
-    return tuple(table.to(torch.int32) for table in found)  # type: ignore[return-value]
+    tables = starts_of(rows, shape[0]), columns, starts_of(columns, shape[1]), rows[by_column], by_column
+    return tuple(table.to(torch.int32) for table in tables)  # type: ignore[return-value]
 
 
 def _linear(x: Tensor, values: Tensor, bias: Tensor | None, *tables: Tensor) -> Tensor:
@@ -56,24 +56,24 @@ def _input_grad(grad: Tensor, values: Tensor, *tables: Tensor) -> Tensor:
 def _weight_grad(grad: Tensor, x: Tensor, *tables: Tensor) -> Tensor:
     row_starts, columns, column_starts, *_ = tables
     y_grad, x = _features_first(grad, row_starts), _features_first(x, column_starts)
-    found: Tensor = _backend.sampled(y_grad, x, row_starts, columns)
-    return found
+    values_grad: Tensor = _backend.sampled(y_grad, x, row_starts, columns)
+    return values_grad
 
 
 def _features_first(x: Tensor, starts: Tensor) -> Tensor:
-    """Return samples as ``[features, batch]``, contiguous; `starts` are those of their features."""
+    """Return samples as ``[features, batch]``, contiguous; `starts` has one more element than features."""
     if x.shape[-1] != len(starts) - 1:
         raise ValueError(f"expected shape [..., {len(starts) - 1}]; got {tuple(x.shape)}")
     return matrix(x).T.contiguous()
 
 
 def _laid_out(x: Tensor) -> Tensor:
-    """The same samples, features first in memory: forward and backward pass then transpose them once."""
+    """Return the same samples, features first in memory: forward and backward then transpose them only once."""
     return _unflatten(matrix(x).T.contiguous(), x)
 
 
 def _unflatten(y: Tensor, like: Tensor) -> Tensor:
-    """``[features, rows]`` as the transposed view of it, with the leading sides of `like`."""
+    """Return the transposed view of ``[features, rows]``, with the leading dimensions of `like`."""
     return y.T if like.dim() == 2 else y.T.view(*like.shape[:-1], len(y))
 
 

@@ -1,7 +1,7 @@
-"""Convolutions of single entries on the CPU, as operators of torch: forward, gradients, compiled, exported.
+"""CSR convolutions on the CPU, as torch operators that can be differentiated, compiled and exported.
 
-A weight is held as the values of its active entries, ``[1, entries]``, row by row of the matrix ``[outputs, inputs *
-taps]``, and int32 tables that say where they lie. float32 and float64; under autocast in float32.
+A weight is stored as the values of its active entries, ``[1, entries]``, row by row of the matrix ``[outputs, inputs *
+taps]``, and int32 index tables. The dtypes are float32 and float64; under autocast, float32.
 """
 
 from collections.abc import Sequence
@@ -12,27 +12,27 @@ from torch import Tensor
 
 from orthosparse.operators import windows
 from orthosparse.operators.registration import Kind, cast, linear, register
-from orthosparse.operators.windows import Geometry, check_pictures
+from orthosparse.operators.windows import Geometry, check_input
 
 
 def csr_convolution(
     x: Tensor, values: Tensor, bias: Tensor | None, *tables: Tensor, inputs: int, geometry: Geometry
 ) -> Tensor:
-    """Return the convolution of pictures with a sparse weight; contiguous.
+    """Return the convolution of `x` with a sparse weight; contiguous.
 
     Args:
-        x: ``[batch, inputs, *picture]`` on the CPU.
+        x: ``[batch, inputs, *spatial]`` on the CPU.
         values: ``[1, entries]``.
-        tables: ``row_starts`` and ``columns``, which are ``channel * taps + tap`` of channels counted over all groups,
-            then what `windows.transposed_tables` returns.
+        tables: ``row_starts`` and ``columns`` (each ``channel * taps + tap``, with channels counted over all groups),
+            then the result of `transposed_tables`.
 
     Raises:
-        ValueError: pictures of another shape or on another device, or too small ones.
-        TypeError: pictures of another type.
+        ValueError: `x` has another shape or device than the weight expects, or is smaller than the kernel.
+        TypeError: `x` has another dtype than the weight.
     """
     if torch.is_autocast_enabled(x.device.type):
         x, values, bias = cast(torch.float32, x, values, bias)
-    check_pictures(x, values, inputs, geometry)
+    check_input(x, values, inputs, geometry)
     return linear(_KIND, x, values, bias, *tables, inputs, *geometry, x.shape[2:])
 
 
@@ -52,14 +52,14 @@ def _weight_grad(grad: Tensor, x: Tensor, *index: Any) -> Tensor:
 
 
 def _parts(index: Sequence[Any]) -> tuple[Sequence[Tensor], Geometry, tuple[int, ...], tuple[int, ...]]:
-    """The tables, the geometry, and channels and sides of the inputs and of the outputs."""
-    *tables, channels, kernel, stride, padding, dilation, picture = index
+    """Return the tables, the geometry, and ``(channels, *spatial)`` of the inputs and of the outputs."""
+    *tables, channels, kernel, stride, padding, dilation, spatial = index
     geometry = Geometry(tuple(kernel), tuple(stride), tuple(padding), tuple(dilation))
-    return tables, geometry, (channels, *picture), (len(tables[0]) - 1, *geometry.outputs(picture))
+    return tables, geometry, (channels, *spatial), (len(tables[0]) - 1, *geometry.outputs(spatial))
 
 
 def _checked(x: Tensor, expected: tuple[int, ...]) -> Tensor:
-    """The tensor itself: the kernel would read past the end of a smaller one."""
+    """Return `x` if it has the expected shape: the kernel would read past the end of a smaller tensor."""
     if x.shape[1:] != expected:
         raise ValueError(f"expected shape [batch, {', '.join(map(str, expected))}]; got {tuple(x.shape)}")
     return x

@@ -1,7 +1,7 @@
-"""Linear layers and convolutions of single entries for inference, as operators: no gradients, and no tables for them.
+"""CSR linear layers and convolutions for inference, as torch operators without gradients, or tables for them.
 
-A weight ``[outputs, inputs]``, that of a convolution ``[outputs, inputs * taps]``, is held as compressed rows: values
-``[1, entries]``, and int32 tables ``row_starts`` and ``columns``.
+A weight ``[outputs, inputs]``, or ``[outputs, inputs * taps]`` for a convolution, is stored in CSR format: values ``[1,
+entries]``, and int32 tables ``row_starts`` and ``columns``.
 """
 
 import math
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from orthosparse.operators import csr_kernel, csr_torch, windows
 from orthosparse.operators.registration import check_factors, is_direct, matrix
-from orthosparse.operators.windows import Geometry, check_pictures
+from orthosparse.operators.windows import Geometry, check_input
 
 _library = torch.library.Library("orthosparse", "FRAGMENT")
 _library.define(
@@ -40,8 +40,8 @@ def csr_inference(
 
     Args:
         x: ``[..., inputs]``.
-        features_first: how the result lies in memory: as the product makes it, which the next product takes without a
-            copy; else contiguous.
+        features_first: whether the result is stored features first, so that the next product needs no copy; else it is
+            contiguous.
     """
     x = _prepared(x, values)
     check_factors(x, values, inputs=inputs)
@@ -61,28 +61,28 @@ def convolution_inference(
     inputs: int,
     geometry: Geometry,
 ) -> Tensor:
-    """Return the convolution of pictures, without gradients; contiguous.
+    """Return the convolution of `x`, without gradients; contiguous.
 
     Args:
-        x: ``[batch, inputs, *picture]``.
-        columns: ``channel * taps + tap``, of channels counted over all groups.
+        x: ``[batch, inputs, *spatial]``.
+        columns: ``channel * taps + tap``, with channels counted over all groups.
 
     Raises:
-        ValueError: pictures of another shape or on another device, or too small ones.
-        TypeError: pictures of another type.
+        ValueError: `x` has another shape or device than the weight expects, or is smaller than the kernel.
+        TypeError: `x` has another dtype than the weight.
     """
     x = _prepared(x, values)
-    check_pictures(x, values, inputs, geometry)
+    check_input(x, values, inputs, geometry)
     call: Any = _convolution if is_direct(x) else torch.ops.orthosparse.csr_convolution
     result: Tensor = call(x, values, bias, row_starts, columns, *geometry)
     return result
 
 
 def _prepared(x: Tensor, values: Tensor) -> Tensor:
-    """Return samples in the type of the weight under autocast, where layers before this one may return another.
+    """Return samples in the dtype of the weight under autocast, where earlier layers may return another dtype.
 
     Raises:
-        RuntimeError: somebody wants gradients.
+        RuntimeError: gradients are enabled and required.
     """
     if torch.is_grad_enabled() and (x.requires_grad or values.requires_grad):
         raise RuntimeError("layers for inference have no gradients; call them under torch.inference_mode()")

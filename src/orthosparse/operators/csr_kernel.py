@@ -1,7 +1,7 @@
-"""Products with matrices of single entries by the compiled kernel, on as many threads as torch uses.
+"""CSR products with the compiled kernel, on as many threads as torch uses.
 
-A matrix is ``values`` [1, entries], ``starts`` and ``others``, its compressed rows; samples lie features first. Results
-do not depend on the number of threads.
+A matrix is given in CSR format: ``values`` [1, entries], ``starts`` (of rows) and ``others`` (column indices). Samples
+are stored features first. Results do not depend on the number of threads.
 """
 
 import math
@@ -24,9 +24,9 @@ def is_built() -> bool:
 
 
 def instruction_sets() -> int:
-    """Return how many sets of vector instructions the kernel can use on this machine, the widest being the last."""
-    found: int = _kernel()[0].instruction_sets()
-    return found
+    """Return how many sets of vector instructions the kernel can use on this machine; the last is the widest."""
+    number: int = _kernel()[0].instruction_sets()
+    return number
 
 
 def product(
@@ -44,7 +44,7 @@ def product(
     Args:
         x: ``[columns of the matrix, batch]``, contiguous.
         order: entry k of the matrix is ``values[0, order[k]]``; None: ``values[0, k]``.
-        instructions: which set of vector instructions is used; None: the widest.
+        instructions: index of the set of vector instructions to use; None: the widest.
     """
     y = torch.empty(len(starts) - 1, x.shape[1], dtype=x.dtype)
     bias = None if bias is None else bias.contiguous()
@@ -66,8 +66,8 @@ def window_product(
 
     Args:
         x: contiguous.
-        table: where the window of each column of the matrix begins, int64; all windows lie inside of `x`.
-        order: as of `product`.
+        table: index in `x` at which the window of each column of the matrix begins, int64; all windows lie inside `x`.
+        order: as in `product`.
     """
     y = torch.empty(len(starts) - 1, length, dtype=x.dtype)
     bias = None if bias is None else bias.contiguous()
@@ -85,14 +85,14 @@ def arrange(
     before: int = 0,
     after: int = 0,
 ) -> Tensor:
-    """Return pictures padded with zeros and sorted by remainders of a step: ``[channels, *step, batch, *rooms]``, flat.
+    """Return images padded with zeros and sorted by remainders of a step: ``[channels, *step, batch, *rooms]``, flat.
 
     Args:
-        x: ``[batch, channels, *sides]``, of three sides at most, with any strides.
+        x: ``[batch, channels, *spatial]``, with at most three spatial dimensions and any strides.
         rooms: ``ceil((side + 2 * padding) / step)`` or less: pixel i of remainder r is ``step * i + r - padding`` of x.
-        pitch: how far apart the planes ``[batch, *rooms]`` lie, with zeros between them; None: without a gap.
-        before: how many zeros precede them.
-        after: how many zeros follow them.
+        pitch: distance between the planes ``[batch, *rooms]``, with zeros in the gap; None: no gap.
+        before: number of zeros before the planes.
+        after: number of zeros after the planes.
     """
     pitch = len(x) * math.prod(rooms) if pitch is None else pitch
     number = x.shape[1] * math.prod(step) * pitch
@@ -115,12 +115,12 @@ def sampled(
     *,
     instructions: int | None = None,
 ) -> Tensor:
-    """Return the entries of ``grad @ x.T``, of two contiguous matrices, that the compressed rows name: [1, entries].
+    """Return the active entries of ``grad @ x.T``, [1, entries]; both matrices are contiguous.
 
     Args:
-        table: row j of `x` is the window that begins at ``table[j]``, as of `window_product`; None: it is a matrix.
+        table: row j is the window of `x` that begins at ``table[j]``, as in `window_product`; None: `x` is a matrix.
     """
-    values = torch.zeros(1, len(others), dtype=x.dtype)  # which they stay if there are no samples
+    values = torch.zeros(1, len(others), dtype=x.dtype)  # the result if there are no samples
     _run(True, grad, x, values, starts, others, None, None, table, instructions)
     return values
 
@@ -152,7 +152,7 @@ def _run(
 
 @cache
 def _kernel() -> tuple[Any, int]:
-    """The compiled module, and the number of the widest instructions.
+    """Return the compiled module, and the index of the widest instructions.
 
     Raises:
         RuntimeError: it was not built.

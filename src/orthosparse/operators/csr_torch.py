@@ -1,4 +1,4 @@
-"""Products with matrices of single entries by torch's CSR tensors: where the compiled kernel was not built."""
+"""CSR products with torch's CSR tensors, for packages that were built without the compiled kernel."""
 
 import warnings
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from orthosparse.operators.registration import without_autocast
 
-with warnings.catch_warnings():  # torch says once that its CSR tensors are in beta
+with warnings.catch_warnings():  # torch warns once that its CSR tensors are in beta
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor([0, 1], [0], [1.0], size=(1, 1))
 
@@ -18,7 +18,7 @@ def product(
 ) -> Tensor:
     """Return ``matrix @ x + bias``; as in the compiled kernel."""
     entries = values[0] if order is None else values[0].index_select(0, order)
-    # By torch's own kernel, which "reduce" selects: a tenth to a third faster than MKL's.
+    # "reduce" selects torch's own kernel, which is a tenth to a third faster than MKL's.
     y: Tensor = torch.sparse.mm(_csr(starts, others, entries, len(x)), x, reduce="sum")
     return y if bias is None else y.add_(bias.unsqueeze(1))
 
@@ -27,8 +27,8 @@ def product(
 def sampled(grad: Tensor, x: Tensor, starts: Tensor, others: Tensor) -> Tensor:
     """Return the active entries of ``grad @ x.T``; as in the compiled kernel."""
     pattern = _csr(starts, others, x.new_zeros(len(others)), len(x))
-    found: Tensor = torch.sparse.sampled_addmm(pattern, grad, x.T, beta=0.0)
-    return found.values()[None]
+    result: Tensor = torch.sparse.sampled_addmm(pattern, grad, x.T, beta=0.0)
+    return result.values()[None]
 
 
 def _csr(starts: Tensor, others: Tensor, values: Tensor, width: int) -> Tensor:

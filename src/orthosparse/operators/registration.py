@@ -1,9 +1,9 @@
-"""How the products with a kind of sparse matrix become operators of torch.
+"""Register the products with a kind of sparse matrix as torch operators.
 
-A kind has three: ``linear(x, values, bias, *index)`` is ``x @ weight.T + bias``, ``input_grad(grad, values, *index)``
-is ``grad @ weight``, and ``weight_grad(grad, x, *index)`` holds the active entries of ``grad.T @ x``. Each is linear in
-each of its two tensors, and the transposes of these maps are the other two operators: so they have gradients of every
-order.
+A kind has three operators: ``linear(x, values, bias, *index)`` is ``x @ weight.T + bias``, ``input_grad(grad, values,
+*index)`` is ``grad @ weight``, and ``weight_grad(grad, x, *index)`` holds the active entries of ``grad.T @ x``. Each is
+linear in each of its two tensors, and the transposes of these maps are the other two operators: so they have gradients
+of every order.
 """
 
 import math
@@ -21,13 +21,13 @@ Operator = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Kind:
-    """The functions of a kind: what computes, and what makes empty results of the right shapes ("fake" ones).
+    """The functions of a kind: the computations, and "fake" ones that return empty results of the right shapes.
 
     Attributes:
-        index: the arguments that say where the entries lie, as in the schema of an operator.
-        devices: dispatch keys of torch.
-        laid_out: returns samples as the products want them in memory; applied once to what two products read.
-        features: the side of samples that holds features; the others are positions.
+        index: the index arguments of the entries, as in the schema of an operator.
+        devices: torch dispatch keys.
+        laid_out: returns samples in the memory layout that the products read; applied once to what two products read.
+        features: the dimension of samples that holds features; the others are positions.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Kind:
 
 
 def linear(kind: Kind, x: Tensor, values: Tensor, bias: Tensor | None, *index: Any) -> Tensor:
-    """Return ``x @ weight.T + bias``: by the operator where somebody traces or counts operators, else directly."""
+    """Return ``x @ weight.T + bias``: through the operator if operators are traced or counted, else directly."""
     if not is_direct(x):
         return kind.operator("linear")(x, values, bias, *index)  # type: ignore[no-any-return]
     if torch.is_inference_mode_enabled():  # no gradients in either direction; no_grad() keeps those of forward mode
@@ -75,19 +75,19 @@ class _Direct(torch.autograd.Function):
 
 
 def is_direct(x: Tensor) -> bool:
-    """Whether nobody traces or counts operators: the way through torch's dispatcher takes longer than many a kernel."""
+    """Whether to bypass torch's dispatcher, which takes longer than many kernels: no one traces or counts operators."""
     return type(x) in (Tensor, nn.Parameter) and not torch.compiler.is_compiling() and not _is_watched()
 
 
 def _is_watched() -> bool:
-    """Whether a mode of torch wants to see operators."""
+    """Whether a torch dispatch mode is active."""
     return bool(torch._C._len_torch_dispatch_stack())
 
 
 def _gradients(
     ctx: Any, kind: Kind, grad: Tensor, need: tuple[bool, ...], input_grad: Operator, weight_grad: Operator
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of ``linear(x, values, bias, *index)``."""
+    """Return the gradients of ``linear(x, values, bias, *index)``."""
     (x, values), index = _kept(ctx)
     grad = kind.laid_out(grad)
     return (
@@ -99,7 +99,7 @@ def _gradients(
 
 
 def _bias_grad(grad: Tensor, features: int) -> Tensor:
-    """The sum over all positions."""
+    """Return the sum over all positions."""
     positions = [side for side in range(grad.dim()) if side != features % grad.dim()]
     return grad.sum(positions) if positions else grad
 
@@ -108,7 +108,7 @@ _library = torch.library.Library("orthosparse", "FRAGMENT")
 
 
 def register(kind: Kind) -> None:
-    """Define the three operators of a kind, with gradients, fake results and FLOP formulas."""
+    """Define the three operators of a kind, with gradients, fake implementations and FLOP formulas."""
     _define(kind, "linear", "Tensor x, Tensor values, Tensor? bias", kind.linear, kind.fake_linear)
     _define(kind, "input_grad", "Tensor grad, Tensor values", kind.input_grad, kind.fake_input_grad)
     _define(kind, "weight_grad", "Tensor grad, Tensor x", kind.weight_grad, kind.fake_weight_grad)
@@ -161,8 +161,8 @@ def check_factors(x: Tensor, values: Tensor, *, inputs: int) -> None:
     """Raise unless samples fit a weight: the operators themselves would read past their end.
 
     Raises:
-        ValueError: another number of features, or another device.
-        TypeError: another type of numbers, outside of autocast.
+        ValueError: `x` has another number of features than the weight expects, or another device.
+        TypeError: `x` has another dtype than the weight, outside of autocast.
     """
     if not x.dim() or x.shape[-1] != inputs:
         raise ValueError(f"x: expected shape [..., {inputs}], the inputs of the weight; got {tuple(x.shape)}")
@@ -170,11 +170,11 @@ def check_factors(x: Tensor, values: Tensor, *, inputs: int) -> None:
 
 
 def check_like(x: Tensor, values: Tensor) -> None:
-    """Raise unless samples are numbers of the type of a weight, on its device.
+    """Raise unless samples have the dtype and the device of a weight.
 
     Raises:
-        ValueError: another device.
-        TypeError: another type of numbers, outside of autocast.
+        ValueError: the devices differ.
+        TypeError: the dtypes differ, outside of autocast.
     """
     if x.device != values.device:
         raise ValueError(f"x: expected the device of the weight, {values.device}; got {x.device}")
@@ -209,7 +209,7 @@ def _kept(ctx: Any) -> tuple[tuple[Tensor, Tensor], tuple[Any, ...]]:
 
 
 def _count_flops(kind: Kind) -> None:
-    """Register two operations a value and a position of the results, in all three operators."""
+    """Register two FLOPs per value and position of the results, for all three operators."""
 
     def flops(shape: Any, values_shape: Any) -> int:
         positions = [side for number, side in enumerate(shape) if number != kind.features % len(shape)]
@@ -232,7 +232,7 @@ def _count_flops(kind: Kind) -> None:
 
 
 def without_autocast(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Let `function`, whose first argument is a tensor, compute in the type of its arguments, also under autocast."""
+    """Make `function`, whose first argument is a tensor, compute in the dtype of its arguments under autocast too."""
 
     @wraps(function)
     def run(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -246,5 +246,5 @@ def without_autocast(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def cast(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
-    """Return the tensors in a type; float64 stays, as under autocast."""
+    """Return the tensors in `dtype`; float64 is kept, as under autocast."""
     return [each if each is None or each.dtype == torch.float64 else each.to(dtype) for each in tensors]

@@ -1,4 +1,4 @@
-"""The fastest of several ways to launch a kernel, measured once for each kind of call."""
+"""Choose the fastest of several launch configs of a kernel, measured once for each kind of call."""
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
@@ -8,7 +8,7 @@ import torch
 
 Config = TypeVar("Config", bound=Hashable)
 _WARMUP, _REPEATS = 2, 7
-_DELAY = 1_000_000  # cycles of the GPU, half a millisecond: the launches to be timed queue up meanwhile
+_DELAY = 1_000_000  # GPU cycles, half a millisecond: meanwhile the timed launches queue up
 # The fastest config, and the milliseconds of each, by kind of call.
 chosen: dict[Hashable, Any] = {}
 measured: dict[Hashable, dict[Any, float]] = {}
@@ -17,8 +17,8 @@ measured: dict[Hashable, dict[Any, float]] = {}
 def fastest(key: Hashable, configs: Sequence[Config], launch: Callable[[Config], object]) -> Config:
     """Return the config with which `launch` is fastest; the choice is kept in `chosen` under the key.
 
-    The first config is returned without measuring, and not kept, while a CUDA graph is captured, where nothing can be
-    measured, and where kernels are interpreted. Configs that need more than the GPU has are passed over.
+    While a CUDA graph is captured, or if kernels are interpreted, the first config is returned without measuring, and
+    the choice is not kept. Configs that need more resources than the GPU has are skipped.
     """
     if not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing():
         return configs[0]
@@ -29,7 +29,7 @@ def fastest(key: Hashable, configs: Sequence[Config], launch: Callable[[Config],
 
 
 def _milliseconds(launch: Callable[[Config], object], config: Config) -> float:
-    """Return the shortest time of some launches; infinity where the GPU has not the memory for one."""
+    """Return the shortest time of some launches; infinity if the GPU lacks the resources for one."""
     from triton.runtime.errors import OutOfResources
 
     try:

@@ -1,4 +1,4 @@
-"""Gradient descent of many matrices towards orthogonality: those of one shape in a batch, with the same results."""
+"""Gradient descent of many matrices towards orthogonality, batched by shape, with independent results."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +11,11 @@ from orthosparse.progress import Reporter, silent
 from orthosparse.threads import on_threads
 
 CHECK = 50  # iterations between checks of the states
-WINDOW = 250  # iterations within which a loss has to fall; a multiple of CHECK
-_TINY = 1e-30  # the smallest loss that is divided by
+WINDOW = 250  # iterations within which a loss has to decrease; a multiple of CHECK
+_TINY = 1e-30  # the smallest loss that the gradient is divided by
 
-# Entries of the matrices that go through one loop: on the CPU what its caches hold, elsewhere enough to fill a device.
-_TOGETHER, _TOGETHER_ELSEWHERE = 2**17, 2**24
+# Entries of the matrices in one batch: on the CPU as many as its caches hold, elsewhere enough to fill a device.
+_BATCH, _BATCH_ON_DEVICE = 2**17, 2**24
 
 
 def descend(
@@ -30,28 +30,28 @@ def descend(
 ) -> list[torch.Tensor]:
     """Minimize ||C C^T - target I||_F over the active entries of each matrix C, by plain gradient descent.
 
-    All matrices are on one device; the Gram matrix is taken on the smaller side. The result is the best of the states
-    that are checked every CHECK iterations, including the start. A matrix stops early once WINDOW iterations lower its
-    loss by less than the fraction `tolerance`. Its bits depend neither on the others nor, on the CPU, on the number of
-    threads.
+    All matrices are on one device; the Gram matrix is that of the smaller side. The result for each is the best of the
+    states that are checked every CHECK iterations, including the start. A matrix stops early once WINDOW iterations
+    lower its loss by less than the fraction `tolerance`. Its bits depend neither on the others nor, on the CPU, on the
+    number of threads.
     """
     results = list(matrices)
     stopped = threading.Event()
     lower = partial(_descend, target=target, iterations=iterations, rate=rate, tolerance=tolerance)
     tally = _Tally(len(matrices) * iterations, report)
 
-    def work(together: list[int]) -> None:
-        states = torch.stack([_wide(matrices[index]) for index in together])
-        active = torch.stack([_wide(masks[index]) for index in together]).to(states)
+    def work(batch: list[int]) -> None:
+        states = torch.stack([_wide(matrices[index]) for index in batch])
+        active = torch.stack([_wide(masks[index]) for index in batch]).to(states)
         lower(states, active, stopped, tally.part())
-        for index, state in zip(together, states, strict=True):
+        for index, state in zip(batch, states, strict=True):
             results[index] = _wide(state, like=matrices[index])
 
     if matrices and matrices[0].device.type == "cpu":
-        _in_threads(work, _packed(matrices, _TOGETHER), stopped)
+        _in_threads(work, _packed(matrices, _BATCH), stopped)
     else:
-        for together in _packed(matrices, _TOGETHER_ELSEWHERE):
-            work(together)
+        for batch in _packed(matrices, _BATCH_ON_DEVICE):
+            work(batch)
     return results
 
 
@@ -60,7 +60,7 @@ def _descend(
     best: torch.Tensor,
     active: torch.Tensor,
     stopped: threading.Event,
-    came_to: Callable[[int], None],
+    advance: Callable[[int], None],
     *,
     target: float,
     iterations: int,
@@ -80,7 +80,7 @@ def _descend(
         if iteration % CHECK == 0 or iteration == iterations:
             better = loss < least[running]
             least[running[better]], best[running[better]] = loss[better], states[better]
-            came_to((len(best) - len(running)) * iterations + len(running) * iteration)
+            advance((len(best) - len(running)) * iterations + len(running) * iteration)
             if stopped.is_set():
                 return
         if iteration % WINDOW == 0 and iteration > 0:
@@ -89,7 +89,7 @@ def _descend(
             lowest, loss, step = lowest[falling], loss[falling], step[falling]
             before = lowest.clone()
             if len(running) == 0:
-                came_to(len(best) * iterations)
+                advance(len(best) * iterations)
                 return
         # The gradient of ||G|| with G = C C^T - t I is 2 G C / ||G||.
         gram.mul_((-2 * rate / loss.clamp_min(_TINY)).view(-1, 1, 1))
@@ -97,17 +97,17 @@ def _descend(
 
 
 class _Tally:
-    """Adds up how far the threads have come, and reports it one thread at a time."""
+    """Sums the progress of the threads, and reports it from one thread at a time."""
 
     def __init__(self, total: int, report: Reporter) -> None:
         self.total, self.report = total, report
         self.done, self.lock = 0, threading.Lock()
 
     def part(self) -> Callable[[int], None]:
-        """Return a function to call with how far one part of the work has come."""
+        """Return a function to call with the number of iterations that one part of the work has done."""
         known = 0
 
-        def came_to(done: int) -> None:
+        def advance(done: int) -> None:
             nonlocal known
             with self.lock:
                 if done > known:
@@ -115,7 +115,7 @@ class _Tally:
                     known = done
                     self.report("ai", self.done, self.total)
 
-        return came_to
+        return advance
 
 
 def _wide(matrix: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tensor:
@@ -125,26 +125,26 @@ def _wide(matrix: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tenso
 
 
 def _packed(matrices: Sequence[torch.Tensor], most: int) -> Iterator[list[int]]:
-    """Yield lists of indices of matrices of one shape and dtype, with up to `most` entries per list."""
+    """Yield batches of indices of matrices with one shape and dtype, of up to `most` entries."""
     kinds: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
     for index, matrix in enumerate(matrices):
         kinds.setdefault((_wide(matrix).shape, matrix.dtype), []).append(index)
-    # The costly ones first, so that no thread starts on them when the others are done.
+    # Expensive batches first, so that no thread starts one when the others are done.
     for (shape, _), indices in sorted(kinds.items(), key=lambda kind: -kind[0][0].numel()):
         size = max(1, most // max(1, shape.numel()))
         yield from (indices[first : first + size] for first in range(0, len(indices), size))
 
 
 def _in_threads(work: Callable[[list[int]], None], jobs: Iterator[list[int]], stopped: threading.Event) -> None:
-    """Do the jobs in as many threads as torch has, each computing on one.
+    """Run the jobs in as many threads as torch uses, each with single-threaded operations.
 
-    Weights off the optimum's support sink among the denormal numbers, where arithmetic is several times slower. They
-    are flushed to zero in these threads alone: the setting belongs to a thread and ends with it.
+    Weights outside the optimum's support become denormal numbers, where arithmetic is several times slower. They are
+    flushed to zero in these threads only: the setting belongs to a thread and ends with it.
     """
     pool = ThreadPoolExecutor(torch.get_num_threads(), initializer=partial(torch.set_flush_denormal, True))
-    with on_threads(1), pool:  # new threads inherit this number
+    with on_threads(1), pool:  # new threads inherit the setting
         try:
             for _ in pool.map(work, jobs):
                 pass
         finally:
-            stopped.set()  # after an interrupt: do not compute on to the end
+            stopped.set()  # after an interrupt, stop the other threads

@@ -1,4 +1,4 @@
-"""What all schemes share: match masks with layers, write whole weights, draw biases."""
+"""Steps that the schemes share: match masks with layers, write whole weights, draw biases."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,15 +12,16 @@ from orthosparse.distributed import full_tensor, is_sharded, write_
 from orthosparse.layers import Layer, find_layers, leaf
 from orthosparse.randomness import derive
 
-FARTHEST_DRAW = 9  # deviations: torch's normal numbers come from uniform ones of 53 bits, sqrt(2 * 53 ln 2) < 9
+FARTHEST_DRAW = 9  # std: torch's normal numbers come from uniform ones of 53 bits, sqrt(2 * 53 ln 2) < 9
 
 
 def match_layers(model: nn.Module, masks: Masks, layers: Mapping[str, Layer] | None) -> dict[str, Layer]:
     """Return the layers that `masks` names, in its order.
 
     Raises:
-        ValueError: a name that is no layer, a mask of another shape, or weights without memory.
-        TypeError: a mask that is not a bool tensor, or weights of a type that no scheme fills.
+        ValueError: a name is not that of a layer, a mask has another shape than its weight, or a weight is on the meta
+            device.
+        TypeError: a mask is not a bool tensor, or no scheme can fill the dtype of a weight.
     """
     known = find_layers(model) if layers is None else layers
     for name, mask in masks.items():
@@ -36,7 +37,7 @@ def match_layers(model: nn.Module, masks: Masks, layers: Mapping[str, Layer] | N
 
 @contextmanager
 def full_weight(parameter: nn.Parameter) -> Iterator[torch.Tensor]:
-    """Yield the whole tensor of a parameter to read and write; a sharded parameter is updated from it at the end."""
+    """Yield the whole tensor of a parameter to read and write; a sharded parameter is updated at the end."""
     full = full_tensor(parameter)
     with torch.no_grad():
         yield full
@@ -55,11 +56,11 @@ def fill_biases(layer: Layer, std: float, seed: int) -> None:
 
 
 def check_scales(layers: Mapping[str, Layer], gain: float, bias_std: float) -> tuple[float, float]:
-    """Return both as floats; raise unless the weights and biases that they scale are finite numbers of their dtypes.
+    """Return both as floats; raise unless the weights and biases that they scale are finite in their dtypes.
 
     Raises:
-        TypeError: not a number.
-        ValueError: not finite, a gain of 0, a negative deviation, or more than a dtype holds.
+        TypeError: an argument is not a number.
+        ValueError: an argument is not finite, `gain` is 0, `bias_std` is negative, or a dtype cannot hold the result.
     """
     gain, bias_std = check_gain(gain), check_number("bias_std", bias_std, least=0)
     if gain == 0:

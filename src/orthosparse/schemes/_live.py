@@ -1,4 +1,4 @@
-"""Weights on the channels that a mask uses: the other rows and columns stay empty, as the mask has them."""
+"""Fill the channels that a mask uses; the other rows and columns stay empty."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ def fill_live_(
     A mask has at least as many entries as rows, so those that it uses can always be orthogonal, or their columns can.
 
     Args:
-        fill: a function of `init`; it is given a smaller weight, and its part of `align`.
+        fill: a function of `init`, called with a smaller weight and its part of `align`.
 
     Example:
         >>> from orthosparse.init import sparse_orthogonal_

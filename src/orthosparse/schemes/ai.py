@@ -1,4 +1,4 @@
-"""AI: weights optimized towards orthogonality on the masks they are given (approximated isometry, Lee et al. 2020)."""
+"""AI: weights optimized towards orthogonality on given masks (approximated isometry, Lee et al. 2020)."""
 
 from collections.abc import Mapping
 
@@ -87,7 +87,7 @@ def _start(layer: Layer, mask: torch.Tensor, device: torch.device) -> torch.Tens
 
 
 def _check_target(layers: Mapping[str, Layer], gain: float) -> None:
-    """Raise where the loss, whose square sums fourth powers of the gain, leaves the numbers it is computed in."""
+    """Raise if the loss, whose square sums fourth powers of the gain, would overflow."""
     for layer in layers.values():
         dtype = torch.promote_types(layer.parameter().dtype, torch.float32)
         check_gain(gain, (torch.finfo(dtype).max / layer.numel) ** 0.25)

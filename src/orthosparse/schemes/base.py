@@ -1,4 +1,4 @@
-"""Base: the dense initialization that the model has, times its masks."""
+"""Base: the model's own dense initialization, times the masks."""
 
 from collections.abc import Mapping
 

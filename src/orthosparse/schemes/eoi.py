@@ -28,7 +28,7 @@ from orthosparse.threads import kernel_threads
 
 # The tap of grouped convolutions.
 _DEPTHWISE = {"keep": None, "center": "center", "shift": "random", "paper-code": "center"}
-STRIDED = {"tile": "a window of taps that tiles the picture", "delta": "one tap, as the paper has it"}
+STRIDED = {"tile": "a window of taps that tiles the image", "delta": "one tap, as in the paper"}
 
 
 def eoi(
@@ -102,7 +102,7 @@ def eoi(
         "start": start,
         "core": _check_core(core, center_density),
     }
-    make_task((1, 1), stop=stop, angle=angle, start=start)  # refuses bad ones before any weight is touched
+    make_task((1, 1), stop=stop, angle=angle, start=start)  # raises for invalid options before any weight changes
     for structure in {layer.structure for layer in layers.values()}:
         check_rotations(structure, align=True if aligned else None, **rotations)
     options = {"gain": gain, "floor": floor, "center_density": _check_center_density(center_density), **rotations}
@@ -131,16 +131,16 @@ def eoi_floor(
 ) -> int:
     """Return the fewest entries with which `eoi` makes a layer, or its live channels, orthogonal.
 
-    That is 0 for one that it leaves as it is.
+    It is 0 for a layer that `eoi` does not fill.
     """
-    del others  # they move entries, and need no more of them
+    del others  # other options move entries, but need no more of them
     if (layer.groups > 1 and depthwise == "keep") or _is_live(_as_filled(layer, depthwise), align):
         return 0
     return sum(_floors(_as_filled(layer, depthwise), strided))
 
 
 def _as_filled(layer: Layer, depthwise: str) -> Layer:
-    """Return the layer, or its weight as one matrix in place of one for each group where the rule says so."""
+    """Return the layer; with "paper-code", as one matrix instead of one for each group."""
     if layer.groups == 1 or depthwise != "paper-code":
         return layer
     return replace(layer, groups=1, parts=(layer.shape[1 if layer.transposed else 0],))
@@ -160,7 +160,7 @@ def _draws(weight: torch.Tensor, seed: int, *names: Any) -> dict[str, Any]:
 
 
 def _floors(layer: Layer, strided: str) -> list[int]:
-    """Return the fewest entries of each matrix of a layer: as many as its shorter side has, in whole blocks."""
+    """Return the fewest entries of each matrix of a layer: its shorter side, times the side of a block."""
     geometry = _geometry(layer, strided)
     columns = len(phases_of(layer.kernel, **geometry)) if geometry else 1
     # The phases of a stride are on the side that is stored second: outputs of a transposed convolution, else inputs.
@@ -169,7 +169,7 @@ def _floors(layer: Layer, strided: str) -> list[int]:
 
 
 def _geometry(layer: Layer, strided: str) -> dict[str, Any]:
-    """Return what `init` has to know of a stride; nothing where it is not to know."""
+    """Return the stride and its geometry for `init`; nothing if the stride is ignored."""
     return layer.geometry if layer.strided and strided == "tile" else {}
 
 
@@ -185,7 +185,7 @@ def _fill(
     live: bool,
     **options: Any,
 ) -> torch.Tensor:
-    """Fill a layer and return its mask; `goal` is the mask that it is to be aligned to."""
+    """Fill a layer and return its mask; `goal` is the mask to align it to."""
     if layer.kind != "conv" or layer.structure != ENTRIES:
         return _linear(layer, count, goal, seed, live=live, **options)
     options |= {"tap": tap, "center_density": count / layer.numel if center_density == "density" else center_density}
@@ -213,15 +213,15 @@ def _kernel(
 def _kernels(
     layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, strided: str, live: bool, **options: Any
 ) -> torch.Tensor:
-    """Fill the convolutions that lie in a weight one after the other and return its mask."""
+    """Fill the fused convolutions of a weight and return its mask."""
     geometry = _geometry(layer, strided)
     transposed = layer.transposed and bool(geometry)
     with full_weight(layer.parameter()) as weight:
         values = torch.empty_like(weight, memory_format=torch.contiguous_format)
         mask = torch.empty_like(values, dtype=torch.bool)
-        views = zip(layer.views(values), layer.views(mask), *_asked(layer, count, goal, strided, live), strict=True)
+        views = zip(layer.views(values), layer.views(mask), *_targets(layer, count, goal, strided, live), strict=True)
         for index, (view, active, share, align) in enumerate(views):
-            kernel = view.flatten(0, 1).unflatten(-1, layer.kernel)  # a view, or a copy where rows alternate
+            kernel = view.flatten(0, 1).unflatten(-1, layer.kernel)  # a view, or a copy if rows alternate
             drawn = _filler(sparse_delta_orthogonal_, live)(
                 _as_stored(kernel, transposed),
                 count=share,
@@ -245,12 +245,12 @@ def _as_stored(kernel: torch.Tensor, transposed: bool) -> torch.Tensor:
 def _linear(
     layer: Layer, count: int, goal: torch.Tensor | None, seed: int, *, live: bool, **options: Any
 ) -> torch.Tensor:
-    """Fill the matrices that lie in a weight, of one tap each, and return its mask."""
+    """Fill the matrices of a weight, at one tap each, and return its mask."""
     with full_weight(layer.parameter()) as weight:
         mask = torch.empty_like(weight, dtype=torch.bool, memory_format=torch.contiguous_format)
-        views = zip(layer.views(weight), layer.views(mask), *_asked(layer, count, goal, "delta", live), strict=True)
+        views = zip(layer.views(weight), layer.views(mask), *_targets(layer, count, goal, "delta", live), strict=True)
         for index, (view, active, share, align) in enumerate(views):
-            matrix = view.flatten(0, 1)[..., 0]  # a view, or a copy where rows alternate
+            matrix = view.flatten(0, 1)[..., 0]  # a view, or a copy if rows alternate
             drawn = _filler(sparse_orthogonal_, live)(
                 matrix,
                 count=share,
@@ -268,10 +268,10 @@ def _linear(
     return mask
 
 
-def _asked(
+def _targets(
     layer: Layer, count: int, goal: torch.Tensor | None, strided: str, live: bool
 ) -> tuple[list[int], list[torch.Tensor] | list[None]]:
-    """Return the count of each matrix, and the mask that it is to be aligned to."""
+    """Return the count of each matrix, and the mask to align it to."""
     floors = [0] * len(layer.shapes) if live else _floors(layer, strided)
     if goal is None:
         return _shares(layer, count, floors, None), [None] * len(layer.shapes)
@@ -280,9 +280,9 @@ def _asked(
 
 
 def _shares(layer: Layer, count: int, floors: list[int], wanted: list[int] | None) -> list[int]:
-    """Split the count over the fused matrices, in proportion to their sizes or as their masks do.
+    """Split the count over the fused matrices, in proportion to their sizes, or as in their masks.
 
-    Each gets its floor where that can be.
+    Each gets at least its floor if the count allows it.
     """
     names, unit = [str(index) for index in range(len(layer.shapes))], layer.unit
     if wanted is None:

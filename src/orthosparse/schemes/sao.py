@@ -27,7 +27,7 @@ _DEGREES = ("exact", "nearest")
 
 @dataclass(frozen=True)
 class _Plan:
-    """One matrix of a layer: the shape and the degree of S, and how many copies of S are stacked in each dimension."""
+    """One matrix of a layer: the shape and degree of S, and how many copies of S are below and beside each other."""
 
     shape: tuple[int, int]
     degree: int

@@ -1,4 +1,4 @@
-"""Scaled: plain random values on the masks, larger by 1 / sqrt(density), so that outputs are as large as dense ones."""
+"""Scaled: random values on the masks, multiplied by 1 / sqrt(density), so that outputs are as large as dense ones."""
 
 import math
 from collections.abc import Mapping
@@ -61,9 +61,9 @@ def _deviation(layer: Layer, count: int) -> float:
         squares = float(torch.linalg.vector_norm(weight) ** 2)
     deviation = math.sqrt(squares / max(count, 1))
     limit = torch.finfo(layer.parameter().dtype).max / FARTHEST_DRAW
-    if not deviation <= limit:  # NaN is not
+    if not deviation <= limit:  # also true for NaN
         raise ValueError(
-            f"model: expected weights whose deviation over the root of their density is at most {limit:.3g}; "
+            f"model: expected weights whose standard deviation / sqrt(density) is at most {limit:.3g}; "
             f"{layer.name!r} has {deviation:.3g}"
         )
     return deviation
