@@ -146,6 +146,11 @@ class Transposed(nn.Module):
         return value.mT
 
 
+class Halves(nn.Module):
+    def forward(self, value):
+        return value.chunk(2)
+
+
 @pytest.mark.parametrize(
     ("register", "message"),
     [
@@ -164,6 +169,10 @@ class Transposed(nn.Module):
                 parametrize.register_parametrization, tensor_name="weight", parametrization=Transposed(), unsafe=True
             ),
             "Transposed does not",
+        ),
+        (
+            partial(parametrize.register_parametrization, tensor_name="weight", parametrization=Halves(), unsafe=True),
+            "Halves does not",
         ),
     ],
 )
