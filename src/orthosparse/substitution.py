@@ -80,10 +80,7 @@ def preserve(model: nn.Module, device: torch.device | None = None) -> Iterator[N
         with torch.random.fork_rng([device.index for device in devices], **kind), torch.enable_grad():
             for module in modules:
                 vars(module).pop("_compiled_call_impl", None)  # compiled graphs cannot be differentiated twice
-                if (
-                    getattr(type(module), "listener", module) is None
-                ):  # masks have one while a Rewirer listens to a step
-                    vars(module).pop("listener", None)
+                _stop_listening(module)
             yield
     finally:
         for module, before, held in zip(modules, attributes, buffers, strict=True):
@@ -93,6 +90,15 @@ def preserve(model: nn.Module, device: torch.device | None = None) -> Iterator[N
             module._buffers.update(held)
         for each, content in lists:  # recurrent layers keep the tensors of their last call in a list
             each[:] = content
+
+
+def _stop_listening(module: nn.Module) -> None:
+    """Remove the listener of a mask or a compact layer, so that a Rewirer does not count the gradients of the block.
+
+    Their classes have the default None; a `listener` of any other class is an ordinary attribute.
+    """
+    if getattr(type(module), "listener", ...) is None:
+        vars(module).pop("listener", None)
 
 
 def seed_generators(model: nn.Module, seed: int, device: torch.device | None = None) -> None:

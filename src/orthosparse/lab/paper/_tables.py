@@ -233,16 +233,18 @@ def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Ca
     for side in ("paper", "ours"):
         means = {}
         for row, line in enumerate(lines):
-            value = getattr(cells[row][index], side)
-            if line.ranked and value is not None and (side == "paper" or not cells[row][index].lost):
+            cell = cells[row][index]
+            value = getattr(cell, side)
+            if line.ranked and value is not None and (side == "paper" or not cell.lost):
                 means[row] = round(value[0], 2)
-        blocks = {row: [other for other in means if lines[other].block == lines[row].block] for row in means}
         for row, mean in means.items():
-            for mark, group in (("column", list(means)), ("block", blocks[row])):
-                settings = {cells[other][index].setting for other in group} if side == "ours" else {""}
-                if len(group) > 1 and len(settings) == 1 and mean == better(means[other] for other in group):
-                    cell = cells[row][index]
-                    cells[row][index] = (
-                        replace(cell, paper_mark=mark) if side == "paper" else replace(cell, our_mark=mark)
-                    )
+            block = [other for other in means if lines[other].block == lines[row].block]
+            for mark, group in (("column", [*means]), ("block", block)):
+                comparable = side == "paper" or len({cells[other][index].setting for other in group}) == 1
+                if len(group) > 1 and comparable and mean == better(means[other] for other in group):
+                    cells[row][index] = _marked(cells[row][index], side, mark)
                     break
+
+
+def _marked(cell: Cell, side: str, mark: str) -> Cell:
+    return replace(cell, paper_mark=mark) if side == "paper" else replace(cell, our_mark=mark)

@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 Number = tuple[float, float | None]  # mean and standard deviation; None where one number is all there is
-_ROUNDING = 0.005
+_ROUNDING = 0.005  # of the paper's numbers, which have two digits
 PAPER_SEEDS = 5  # runs behind a number of the paper, which states their standard deviation
 
 _GRASP = "GraSP keeps the largest theta * Hg here, as its authors define it; the released code keeps the smallest"

@@ -99,7 +99,7 @@ class Store:
     is one for each key and seed, and none is ever changed.
 
     Raises:
-        ValueError: the file is no store, or one of another version.
+        ValueError: the file is no store, or one of another version, or cannot be written.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -113,8 +113,10 @@ class Store:
                 for statement in _SCHEMA.split(";\n"):
                     database.execute(statement)
                 database.execute(f"PRAGMA user_version = {_VERSION}")
-        except sqlite3.OperationalError as error:  # a folder that cannot be written, a full disk, a lock
-            raise ValueError(f"store: {self.path} and its folder have to be writable ({error})") from error
+        except sqlite3.OperationalError as error:  # not writable, a full disk, a lock
+            raise ValueError(
+                f"store: expected a writable file in a writable folder; got {self.path} ({error})"
+            ) from error
         except sqlite3.DatabaseError as error:
             raise ValueError(
                 f"store: expected a file of results; {self.path} cannot be used as one ({error})"
