@@ -160,10 +160,9 @@ def _inside(chosen: ScoredMasks, old: Masks, density: Density) -> Masks:
     """Return the masks of the largest scores among the weights that are active, in the units of the old masks."""
     blocks = {name: block_of(structure_of(mask)) for name, mask in old.items()}
     masks = {name: old[name].to(score.device) for name, score in chosen.scores.items()}
+    # The lowest scores are divided so that the mean of a block of them is finite.
     scores = {
-        name: score.where(
-            masks[name], torch.finfo(score.dtype).min / blocks[name] ** 2
-        )  # divided so that the mean of a block is finite
+        name: score.where(masks[name], torch.finfo(score.dtype).min / blocks[name] ** 2)
         for name, score in chosen.scores.items()
     }
     new: Masks = {}
