@@ -107,6 +107,21 @@ def test_a_block_is_stopped_after_its_time_and_what_follows_goes_on():
     assert 0.1 < time.monotonic() - begin < 20
 
 
+def test_a_block_is_stopped_where_the_process_ignores_ctrl_c():
+    """As a job that a script starts in the background does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    begin = time.monotonic()
+    with stopped_after(0.2):
+        time.sleep(30)
+    assert time.monotonic() - begin < 20
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_a_time_longer_than_any_timer_is_no_error():
+    with stopped_after(1e300):
+        time.sleep(0.1)  # an error in the timer's thread is a warning, which fails a test
+
+
 def test_a_block_that_ends_in_time_is_not_stopped_later():
     with stopped_after(0.2):
         pass

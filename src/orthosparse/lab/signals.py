@@ -79,15 +79,20 @@ def raise_interrupt() -> None:
 
 @contextmanager
 def stopped_after(seconds: float) -> Iterator[None]:
-    """End the block after a time as Ctrl-C would end it, so that whatever runs in it saves its work first."""
-    over = threading.Event()
+    """End the block after a time as Ctrl-C would end it, so that whatever runs in it saves its work first.
+
+    A process that ignores Ctrl-C, as one started with ``&`` in a script does, takes it while the block runs.
+    """
+    over, before = threading.Event(), signal.getsignal(signal.SIGINT)
 
     def stop() -> None:
         over.set()
         os.kill(os.getpid(), signal.SIGINT)
 
-    timer = threading.Timer(seconds, stop)
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), stop)
     timer.daemon = True
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     timer.start()
     try:
         yield
@@ -96,3 +101,5 @@ def stopped_after(seconds: float) -> Iterator[None]:
             raise
     finally:
         timer.cancel()
+        if before is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, before)
