@@ -51,6 +51,7 @@ FLOORS = {
     "deploying": 5,
     "": 6,  # the package itself: the public names
     "lab": 7,
+    "__main__": 8,  # starts the program
 }
 LAB_FLOORS = {
     "names": -1,

@@ -235,14 +235,14 @@ def test_the_shell_completes_commands_options_and_names(line, offered):
 def test_the_script_of_a_shell_is_shown(shell):
     environment = {**os.environ, "_ORTHOSPARSE_COMPLETE": f"source_{shell}"}
     done = subprocess.run(
-        [sys.executable, "-m", "orthosparse.lab.cli"], capture_output=True, text=True, check=True, env=environment
+        [sys.executable, "-m", "orthosparse"], capture_output=True, text=True, check=True, env=environment
     )
     assert f"_ORTHOSPARSE_COMPLETE=complete_{shell}" in done.stdout
 
 
 def test_completion_can_be_installed(tmp_path):
     environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    program = [sys.executable, "-m", "orthosparse.lab.cli", "--install-completion", "bash"]
+    program = [sys.executable, "-m", "orthosparse", "--install-completion", "bash"]
     done = subprocess.run(program, capture_output=True, text=True, check=True, env=environment)
     assert "bash completion installed" in done.stdout
     assert "_ORTHOSPARSE_COMPLETE" in "".join(path.read_text() for path in tmp_path.rglob("*.sh"))

@@ -180,7 +180,3 @@ def _logging_to_stderr() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

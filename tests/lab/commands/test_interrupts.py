@@ -21,7 +21,7 @@ from orthosparse.lab.sweep.store import Store
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
-def interrupted(arguments, ready, cwd, program=("-m", "orthosparse.lab.cli"), number=signal.SIGINT):
+def interrupted(arguments, ready, cwd, program=("-m", "orthosparse"), number=signal.SIGINT):
     """Start the program, press Ctrl-C (or send another signal) once it is `ready`; return how to continue."""
     with subprocess.Popen(
         [sys.executable, *program, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

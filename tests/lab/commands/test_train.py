@@ -111,7 +111,7 @@ def test_a_training_that_diverges_has_a_row_and_fails(tmp_path, capsys):
 def test_a_second_training_into_the_same_folder_is_told_that_it_is_in_use(tmp_path, capsys):
     out = tmp_path / "same"
     slow = [*SMALL.split(), "--out", str(out), "--device", "cpu", "--epochs", "100000"]
-    with subprocess.Popen([sys.executable, "-m", "orthosparse.lab.cli", "train", *slow], stderr=-1) as first:
+    with subprocess.Popen([sys.executable, "-m", "orthosparse", "train", *slow], stderr=-1) as first:
         try:
             end = time.monotonic() + 120
             while not (out / "metrics.csv").exists():
@@ -132,7 +132,7 @@ def test_a_second_training_into_the_same_folder_is_told_that_it_is_in_use(tmp_pa
 
 def test_a_disk_that_is_full_ends_the_training_with_the_name_of_the_file(tmp_path):
     out = tmp_path / "run"
-    words = [sys.executable, "-m", "orthosparse.lab.cli", "train", *SMALL.split(), "--out", str(out), "--quiet"]
+    words = [sys.executable, "-m", "orthosparse", "train", *SMALL.split(), "--out", str(out), "--quiet"]
     limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**14, 2**14))  # noqa: E731
     finished = subprocess.run(
         [*words, "--device", "cpu", "--log", "csv"], preexec_fn=limited, capture_output=True, text=True, check=False
