@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -61,6 +62,21 @@ def test_the_package_is_built_with_its_types_the_sources_of_its_kernels_and_ever
     built = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
     assert Path("orthosparse/py.typed") in built
     assert wanted - built == set()
+
+
+def test_the_source_distribution_holds_all_that_a_build_needs_and_no_part_of_the_tests(tmp_path):
+    copy = tmp_path / "copy"  # as the build writes beside the sources
+    ignored = shutil.ignore_patterns(".*", "*.egg-info", "*.so", "__pycache__", "build", "docs", "results", "runs")
+    shutil.copytree(ROOT, copy, ignore=ignored)
+    build = [sys.executable, "setup.py", "-q", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=copy, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        held = {name.partition("/")[2] for name in opened.getnames()}
+    sources = {str(path.relative_to(copy)) for path in (copy / "src").rglob("*") if path.is_file()}
+    sources = {name for name in sources if ".egg-info" not in name}
+    assert (sources | {"setup.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}) - held == set()
+    assert [name for name in held if name.startswith("tests")] == []
 
 
 @pytest.mark.skipif(not givens.has_kernel(), reason="the kernel was not built")
