@@ -25,6 +25,7 @@ FLOORS = {
     "substitution": 0,
     "drafts": 0,
     "twice": 0,
+    "precision": 0,
     "stopwatch": 0,
     "tables": 0,
     "operators": 0,

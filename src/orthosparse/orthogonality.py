@@ -15,6 +15,7 @@ import torch
 
 from orthosparse.checks import check_gain, check_groups, check_per_side, check_readable
 from orthosparse.gram import sparse_squares
+from orthosparse.precision import on_float64_device, to_float64
 from orthosparse.strides import polyphase
 from orthosparse.threads import kernel_threads
 
@@ -58,7 +59,7 @@ def orthogonality_score(
         raise ValueError("gain: expected a number other than 0; got 0")
     if dtype not in (torch.float32, torch.float64):
         raise TypeError(f"dtype: expected torch.float32 or torch.float64; got {dtype!r}")
-    kernel, sizes = _on_signal(_kernels(weight, groups), spatial, stride)
+    kernel, sizes = _on_signal(on_float64_device(_kernels(weight, groups)), spatial, stride)
     if kernel[0, 0, 0].numel() == 1 and kernel[0].numel() >= _LARGE:
         scores = [_sparse_squares(matrix, gain, dtype) for matrix in kernel.flatten(2)]
         return math.sqrt(sum(scores))
@@ -105,7 +106,7 @@ def singular_values_of(
         tensor([[[5.]]], dtype=torch.float64)
     """
     del transposed  # the adjoint has the same singular values
-    kernel, sizes = _on_signal(_kernels(weight, groups).double(), spatial, stride)
+    kernel, sizes = _on_signal(to_float64(_kernels(weight, groups)), spatial, stride)
     spectrum, multiplicity = _spectrum(kernel, sizes)
     values: torch.Tensor = torch.linalg.svdvals(spectrum)
     return values.repeat_interleave(multiplicity, dim=0)

@@ -12,6 +12,7 @@ from orthosparse.checks import check_arguments, check_model, named_on_error
 from orthosparse.distributed import is_sharded
 from orthosparse.layers import unwrapped
 from orthosparse.masking import bake
+from orthosparse.precision import to_float64
 
 M = TypeVar("M", bound=nn.Module)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -66,9 +67,9 @@ def difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
     """
     if [x.shape for x in outputs] != [y.shape for y in expected]:
         return float("inf")
-    gaps = [float((x.double() - y.double()).abs().max()) for x, y in zip(outputs, expected, strict=True) if x.numel()]
-    scale = max((float(y.double().abs().max()) for y in expected if y.numel()), default=0.0)
-    gap = max(gaps, default=0.0)
+    pairs = [(to_float64(x), to_float64(y)) for x, y in zip(outputs, expected, strict=True) if x.numel()]
+    scale = max((float(y.abs().max()) for _, y in pairs), default=0.0)
+    gap = max((float((x - y).abs().max()) for x, y in pairs), default=0.0)
     return gap / scale if scale else gap
 
 

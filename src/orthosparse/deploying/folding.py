@@ -7,6 +7,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from orthosparse.deploying.tracing import calls_of, clean, shape_of
+from orthosparse.precision import to_float64
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LAYERS = (nn.Linear, *CONVOLUTIONS)
@@ -65,10 +66,10 @@ def own_layer(graph: fx.GraphModule, node: object) -> Layer | None:
 
 
 def set_tensors(module: Layer, weight: Tensor, bias: Tensor | None) -> None:
-    """Set the weight and bias of a layer, in the dtype of its weight, and update its sizes."""
-    dtype = module.weight.dtype
-    module.weight = nn.Parameter(weight.to(dtype).contiguous(), requires_grad=False)
-    parameter = None if bias is None else nn.Parameter(bias.to(dtype).contiguous(), requires_grad=False)
+    """Set the weight and bias of a layer, in the dtype and on the device of its weight, and update its sizes."""
+    before = module.weight
+    module.weight = nn.Parameter(weight.to(before).contiguous(), requires_grad=False)
+    parameter = None if bias is None else nn.Parameter(bias.to(before).contiguous(), requires_grad=False)
     module.register_parameter("bias", parameter)
     outputs, inputs = weight.shape[:2]
     if isinstance(module, nn.Linear):
@@ -117,19 +118,24 @@ def _attribute(graph: fx.GraphModule, node: object) -> Tensor | None:
 def _computed(
     mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
-    scale = (variance.double() + eps).rsqrt()
-    scale = scale if weight is None else scale * weight
-    return scale, -mean * scale if bias is None else bias - mean * scale
+    scale = (to_float64(variance) + eps).rsqrt()
+    scale = scale if weight is None else scale * to_float64(weight)
+    shift = -to_float64(mean) * scale
+    return scale, shift if bias is None else to_float64(bias) + shift
+
+
+def _tensors(layer: Layer) -> tuple[Tensor, Tensor | None]:
+    return to_float64(layer.weight), None if layer.bias is None else to_float64(layer.bias)
 
 
 def _fold_rows(layer: Layer, scale: Tensor, shift: Tensor) -> None:
-    weight, bias = layer.weight.double(), layer.bias
+    weight, bias = _tensors(layer)
     rows = scale.view(-1, *[1] * (weight.dim() - 1))
     set_tensors(layer, weight * rows, shift if bias is None else bias * scale + shift)
 
 
 def _fold_columns(layer: Layer, scale: Tensor, shift: Tensor) -> None:
-    weight, bias = layer.weight.double(), layer.bias
+    weight, bias = _tensors(layer)
     groups = getattr(layer, "groups", 1)
     by_group = weight.view(groups, -1, *weight.shape[1:])  # [groups, outputs, inputs, *taps]
     added = (by_group.flatten(3).sum(3) if weight.dim() > 2 else by_group) @ shift.view(groups, -1, 1)

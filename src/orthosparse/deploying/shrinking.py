@@ -142,7 +142,7 @@ def _slice_layer(module: Layer, inputs: Constants, rows: Tensor, columns: Tensor
     bias = bias_of(module) + matrix_of(module).sum(2) @ torch.where(columns, 0.0, inputs.value)
     device = module.weight.device
     weight = module.weight[rows.to(device)][:, columns.to(device)]
-    set_tensors(module, weight, None if module.bias is None and not bool(bias.any()) else bias[rows].to(device))
+    set_tensors(module, weight, None if module.bias is None and not bool(bias.any()) else bias[rows])
 
 
 def _slice_channels(module: nn.Module, kept: Tensor) -> None:

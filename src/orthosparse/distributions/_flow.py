@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from orthosparse.aliases import Masks, Scores
 from orthosparse.distributions._inputs import describe, keys_of, outputs_on
 from orthosparse.layers import Layer, unwrapped
+from orthosparse.precision import on_float64_device
 from orthosparse.substitution import preserve, seed_generators, with_tensors
 
 _log = logging.getLogger(__name__)
@@ -47,8 +48,9 @@ class Flow:
             return self._sum(self.ones * times).item()
 
     def scores(self, masks: Masks) -> Scores:
-        """Return theta * dR/dtheta at the masked weights."""
-        leaves = {name: (self.tensors[self.keys[name]] * mask).requires_grad_() for name, mask in masks.items()}
+        """Return theta * dR/dtheta at the masked weights, on the devices of the positive model."""
+        weights = {name: self.tensors[self.keys[name]] for name in masks}
+        leaves = {name: (weight * masks[name].to(weight.device)).requires_grad_() for name, weight in weights.items()}
         tensors = {**self.tensors, **{self.keys[name]: leaf for name, leaf in leaves.items()}}
 
         with with_tensors(self.model, tensors):
@@ -96,11 +98,11 @@ def flow_of(
     """Yield the flow of a model, which is in eval mode inside the block and unchanged after it."""
     model = unwrapped(model)
     keys = keys_of(model, layers)
-    device = next(model.parameters()).device
     with preserve(model):
         model.eval()
-        ones = torch.ones(1, *shape, dtype=torch.float64, device=device)
-        yield Flow(model, keys, _positive(model), ones, head, seed)
+        positive = _positive(model)
+        ones = torch.ones(1, *shape, dtype=torch.float64, device=next(iter(positive.values())).device)
+        yield Flow(model, keys, positive, ones, head, seed)
 
 
 def _positive(model: nn.Module) -> dict[str, Tensor]:
@@ -108,7 +110,7 @@ def _positive(model: nn.Module) -> dict[str, Tensor]:
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     positive = {}
     for name, tensor in tensors.items():
-        value = tensor.detach().clone()
+        value = on_float64_device(tensor.detach()).clone()
         if value.is_floating_point():
             value = value.double().abs_()
         positive[name] = value.zero_() if name.rpartition(".")[2] == "running_mean" else value

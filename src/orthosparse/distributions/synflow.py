@@ -65,7 +65,10 @@ def synflow(
         if not as_released:
             flow.check()
         for count in counted(counts, "synflow", report):
-            scores = {name: score.abs().masked_fill(~masks[name], -1) for name, score in flow.scores(masks).items()}
+            scores = {
+                name: score.abs().masked_fill(~masks[name].to(score.device), -1)
+                for name, score in flow.scores(masks).items()
+            }
             masks = top_scored(layers, scores, count, within=masks)
     return masks
 

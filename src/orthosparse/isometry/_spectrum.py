@@ -99,7 +99,7 @@ def spectrum_of(values: Tensor, *, dtype: torch.dtype, k: int | None = None, pro
 
 def _histogram(values: Tensor) -> str:
     """Return an inline SVG: a histogram with equal bins from 0 to the largest value."""
-    flat = values.detach().double().flatten().cpu()
+    flat = values.detach().cpu().double().flatten()
     top = max(float(flat.max()), torch.finfo(torch.float64).tiny)
     counts = torch.histc(flat, _BINS, 0.0, top)
     bars = "".join(

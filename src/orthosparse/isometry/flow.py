@@ -12,6 +12,7 @@ from orthosparse.checks import check_model, check_number, named_on_error
 from orthosparse.isometry._functional import layers_of, untraced
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.masking import on_masked_forms
+from orthosparse.precision import to_float64
 from orthosparse.randomness import draw_seed
 from orthosparse.substitution import frozen_state, substituted
 from orthosparse.tables import html_table
@@ -121,7 +122,8 @@ class _Objective:
             # Substituted until the backward pass is done, for layers that it recomputes.
             with substituted(self.model, frozen_state(self.model) | leaves):
                 value, fixed, hessian_products = self._differentiated(list(leaves.values()))
-        curvature = sum(float((a.double() * b.double()).sum()) for a, b in zip(hessian_products, fixed, strict=True))
+        products = ((to_float64(a) * to_float64(b)).sum() for a, b in zip(hessian_products, fixed, strict=True))
+        curvature = sum(map(float, products))
         return float(value.detach()), dict(zip(leaves, fixed, strict=True)), curvature
 
     def _differentiated(self, leaves: list[Tensor]) -> tuple[Tensor, list[Tensor], Sequence[Tensor]]:
@@ -139,4 +141,4 @@ class _Objective:
 
 
 def _norm(tensors: Iterable[Tensor]) -> float:
-    return float(torch.stack([torch.linalg.vector_norm(part.double()) for part in tensors]).norm())
+    return float(torch.stack([torch.linalg.vector_norm(to_float64(part)) for part in tensors]).norm())

@@ -15,6 +15,7 @@ from orthosparse.isometry._linear import LinearLayers
 from orthosparse.isometry._products import Jacobian
 from orthosparse.isometry._spectrum import Spectrum, rounding, spectrum_of
 from orthosparse.masking import on_masked_forms
+from orthosparse.precision import on_float64_device
 from orthosparse.progress import Progress, Reporter, reporter
 from orthosparse.randomness import derive, derive_seed, draw_seed
 
@@ -129,7 +130,7 @@ def _exact(jacobian: Jacobian, k: int | None, report: Reporter) -> Spectrum:
     units = torch.eye(side, dtype=jacobian.y.dtype, device=jacobian.y.device).unsqueeze(1)
     vectors = units.expand(side, jacobian.batch, side)
     rows = jacobian.transposed(vectors, report) if reverse else jacobian.times(vectors, report)
-    values = torch.linalg.svdvals(_at_least_float32(_finite(rows)).transpose(0, 1))
+    values = torch.linalg.svdvals(on_float64_device(_at_least_float32(_finite(rows))).transpose(0, 1))
     return spectrum_of(values, k=k, products=jacobian.products, dtype=rows.dtype)
 
 
@@ -140,10 +141,11 @@ def _matrix_free(
     first, second = jacobian.transposed, jacobian.times
     if jacobian.outputs > jacobian.inputs:
         first, second = second, first
-    like = _at_least_float32(jacobian.y.detach().new_zeros(jacobian.batch))
+    device = jacobian.y.device
+    like = on_float64_device(_at_least_float32(jacobian.y.detach().new_zeros(jacobian.batch)))
     estimate = ritz(
-        lambda vectors: _finite(first(vectors)).to(like),
-        lambda vectors: _finite(second(vectors)).to(like),
+        lambda vectors: _finite(first(vectors.to(device))).to(like),
+        lambda vectors: _finite(second(vectors.to(device))).to(like),
         min(jacobian.inputs, jacobian.outputs),
         like,
         count=k,
