@@ -17,7 +17,7 @@ def test_a_tensor_stays_where_float64_is(device):
 
 def test_the_library_works_on_a_device_without_float64():
     path = Path(__file__).parent / "without_float64.py"
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]  # no doctests: they import it twice
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     command = [sys.executable, "-m", "pytest", *options, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,7 @@
 """A device without float64 and decompositions, as Apple's GPUs are, computed on the CPU; and what must work on it.
 
-Registering a device changes torch for the rest of the process, so `test_precision.py` runs this file in its own.
+A registered device changes torch for the rest of the process, so `test_precision.py` runs this file in its own, and
+nothing is registered when the file is only imported.
 """
 
 import pytest
@@ -31,9 +32,6 @@ class _Module(_DummyBackendModule):
 
     def manual_seed(self, seed):
         pass
-
-
-_setup_privateuseone_for_python_backend("pocket", backend_module=_Module())
 
 
 class Pocket(torch.Tensor):
@@ -86,6 +84,11 @@ def _computed(function, args, kwargs):
         return args[0]
     stays = bool(given) if wanted is None else torch.device(wanted).type == "pocket"
     return tree_map_only(torch.Tensor, Pocket, out) if stays else out
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    _setup_privateuseone_for_python_backend("pocket", backend_module=_Module())
 
 
 @pytest.fixture(autouse=True)
