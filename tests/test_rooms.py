@@ -60,6 +60,7 @@ LAB_FLOORS = {
     "provenance": -1,
     "signals": -1,
     "optional": -1,
+    "processors": -2,
     "models": 0,
     "data": 0,
     "rendering": 0,

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from orthosparse.lab.processors import processors
+
 _PACKAGES = ("orthosparse", "torch", "triton", "numpy", "scipy", "lightning-fabric", "lightning", "timm")
 
 
@@ -42,11 +44,11 @@ def commit() -> str | None:
 
 
 def _processor() -> str:
-    """Return the processor's name as Linux knows it, elsewhere its architecture, and how many cores it has."""
+    """Return the processor's name (outside Linux its architecture), and how many cores this process may use."""
     known = Path("/proc/cpuinfo")
     lines = known.read_text().splitlines() if known.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"cpu ({names[0] if names else platform.machine()}, {os.cpu_count()} cores)"
+    return f"cpu ({names[0] if names else platform.machine()}, {processors()} cores)"
 
 
 def _git(*arguments: str, folder: Path) -> str | None:

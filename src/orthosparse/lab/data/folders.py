@@ -1,6 +1,5 @@
 """Tiny ImageNet and ImageNet from folders of image files, one a class."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import torch
 from orthosparse.lab.data._files import read_image, to_tensor
 from orthosparse.lab.data._missing import Listing, class_names, corrupt, first_existing, list_folder
 from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisation, Split
+from orthosparse.lab.processors import processors
 
 
 def tiny_imagenet(root: Path, *, validation: bool = True) -> Dataset:
@@ -59,7 +59,7 @@ def _in_memory(name: str, root: Path, listing: Listing, normalisation: Normalisa
             raise corrupt(name, root, paths[index], f"an image of {tuple(first.shape)}", str(tuple(pixels.shape)))
         images[index] = pixels
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(processors()) as pool:
         for _ in pool.map(decode, range(len(paths)), chunksize=64):
             pass
     return Split(images, labels, normalisation)

@@ -10,6 +10,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from orthosparse.lab.processors import processors
 from orthosparse.lab.signals import Interrupt, raise_interrupt
 from orthosparse.lab.sweep.pairs import Outcome, Perform, Task, attempt
 
@@ -134,7 +135,7 @@ class _Processes:
 
     def _started(self) -> tuple[Connection, Any]:
         ours, theirs = _SPAWN.Pipe()
-        threads = max(1, (os.cpu_count() or 1) // self._jobs)
+        threads = max(1, processors() // self._jobs)
         # No daemon: those may not start the processes that decode images.
         process = _SPAWN.Process(target=_work, args=(theirs, self._perform, threads))
         process.start()

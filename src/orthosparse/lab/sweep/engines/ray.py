@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+from orthosparse.lab.processors import processors
 from orthosparse.lab.signals import Interrupt, raise_interrupt
 from orthosparse.lab.sweep.engines.local import RETRIES, Finished, Report
 from orthosparse.lab.sweep.pairs import Outcome, Perform, Task, attempt
@@ -42,7 +43,7 @@ def connected(address: str | None, jobs: int | None, *, patience: float = PATIEN
     if address is None:
         # Its usage statistics would go over the net, and want an answer first.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        cpus = jobs or os.cpu_count()
+        cpus = jobs or processors()
         ray.init(address="local", num_cpus=cpus, object_store_memory=_STORE_BYTES, include_dashboard=False, **quiet)
     else:
         _check_answers(address, patience)

@@ -1,7 +1,6 @@
 """Assembles a stack: the shape of its networks, slabs filled with their starts, and their data."""
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,6 +14,7 @@ from orthosparse.lab.data import Dataset, load
 from orthosparse.lab.data.stacked import StackedLoader
 from orthosparse.lab.models import build
 from orthosparse.lab.models.stages import Pool, as_rows, stages_of
+from orthosparse.lab.processors import processors
 from orthosparse.lab.seeds import generators
 from orthosparse.lab.training.assembly import evaluated, shuffled
 from orthosparse.lab.training.callbacks import Report
@@ -232,7 +232,7 @@ def _made_starts(
 ) -> Iterator[Start]:
     """Yield the start of every run, one at a time: all of them need as much memory as the stack."""
     folders = [None if folder is None else folder / "starts" / f"{index:03d}" for index in range(len(pairs))]
-    workers = os.cpu_count() or 1 if workers is None else workers
+    workers = processors() if workers is None else workers
     saved_in = [each for each in folders if each is not None]
     if saved_in and workers > 1:
         report(0.0, f"starts in {workers} processes")
