@@ -47,3 +47,12 @@ def test_a_file_that_does_not_fit_is_named_and_leaves_no_part(tmp_path, old):
     assert caught.value.errno == errno.EFBIG
     assert caught.value.filename == str(path)
     assert {left.name: left.read_bytes() for left in tmp_path.iterdir()} == ({} if old is None else {path.name: old})
+
+
+def test_a_folder_that_cannot_be_read_takes_files(tmp_path, monkeypatch):
+    def refuse(path, flags):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))  # root may read every folder
+
+    monkeypatch.setattr(files.os, "open", refuse)
+    write_atomically(tmp_path / "file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"

@@ -25,8 +25,11 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync a folder, so that renames in it are durable too."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    """Sync a folder, so that renames in it are durable too, unless it cannot be read (on Windows, none can)."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
     finally:
