@@ -551,3 +551,31 @@ def test_the_running_means_go_on_when_layers_are_exchanged():
             assert rewirer.updates == 2 * number + 2
         masks.append(orthosparse.masks_of(own))
     assert all(torch.equal(mask, masks[1][name]) for name, mask in masks[0].items())
+
+
+@pytest.mark.parametrize("grow", GROW)
+def test_of_two_rewirers_of_one_layer_the_older_says_so_at_its_next_step(grow):
+    model = make()
+    older, newer = (orthosparse.Rewirer(model, sgd(model), grow=grow, every=1, steps=10) for _ in range(2))
+    F.cross_entropy(model(batch()[0]), batch()[1]).backward()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(RuntimeError, match="the only Rewirer of its layers; a newer one moves '0'"):
+        older.step()
+    assert (older.taken, older.updates) == (0, 0)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    newer.step()
+    assert newer.updates == 1
+
+
+@pytest.mark.parametrize("grow", GROW)
+def test_a_rewirer_may_be_replaced_and_goes_on_when_its_successor_is_gone(grow):
+    model = make()
+    optimizer = sgd(model)
+    older = orthosparse.Rewirer(model, optimizer, grow=grow, every=1, steps=10)
+    newer = orthosparse.Rewirer(model, optimizer, grow=grow, every=1, steps=10)
+    train(model, optimizer, newer, 2)
+    assert newer.updates == 2
+    del newer
+    older.load_state_dict(older.state_dict())  # so that it listens again
+    train(model, optimizer, older, 2)
+    assert older.updates == 2

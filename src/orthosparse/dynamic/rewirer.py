@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import nn
@@ -29,6 +30,7 @@ GROWTH = {
     "momentum": "the largest |running mean of the dense gradients seen at updates, each divided by its norm|",
 }
 _MOMENTUM = 0.9  # of that running mean
+_movers: "WeakKeyDictionary[nn.Module, ref[Rewirer]]" = WeakKeyDictionary()  # the last Rewirer built for each layer
 
 
 class Rewirer:
@@ -128,6 +130,7 @@ class Rewirer:
         self.moved_in_all: Counts = dict.fromkeys(self.units, 0)
         self.momentum: Scores = {}
         self._gradients = DenseGradients(self.units)
+        _movers.update({units.host: ref(self) for units in self.units.values()})
         self._listen_when_due()
         if every >= self.end:
             _log.warning(
@@ -159,8 +162,10 @@ class Rewirer:
 
         Raises:
             RuntimeError: an update is due, but no forward and backward pass went through any layer since the last step,
-                or layers have been replaced (by `compact`, `expand` or `bake`) since this Rewirer was built.
+                or layers have been replaced (by `compact`, `expand` or `bake`) since this Rewirer was built; or another
+                Rewirer has been built for one of its layers since.
         """
+        self._check_alone()
         if self.due:
             self._check_layers()
         due, gathered = self.due, self._gradients.stop()
@@ -187,6 +192,14 @@ class Rewirer:
         self.taken, self.updates, self.postponed, self.seed, self.momentum, moved = saved
         self.moved, self.moved_in_all = {}, dict.fromkeys(self.units, 0) | moved
         self._listen_when_due()
+
+    def _check_alone(self) -> None:
+        for name, units in self.units.items():
+            mover = _movers[units.host]() if units.host in _movers else None  # copies of a model have none
+            if mover is not None and mover is not self:
+                raise RuntimeError(
+                    f"step: expected the only Rewirer of its layers; a newer one moves {name!r}: step that one alone"
+                )
 
     def _check_layers(self) -> None:
         now = units_of(self.model)
