@@ -17,6 +17,7 @@ from orthosparse.aliases import Masks
 from orthosparse.masks import ScoredMasks
 
 Group: TypeAlias = "dist.ProcessGroup | None"
+FsdpOwners: TypeAlias = "list[tuple[Any, list[tuple[nn.Module, str]]]]"
 _AT_ONCE = 2**24  # number of entries of a mask that are inverted at once
 
 
@@ -140,7 +141,7 @@ def zero_off_(tensor: Tensor, mask: Tensor) -> None:
 @torch.no_grad()
 def fill_off_(tensor: Tensor, mask: Tensor, value: float) -> None:
     """Set `tensor` to `value` where the whole `mask` is false."""
-    part, kept = _part(tensor), _part(shard_like(mask, tensor))
+    part, kept = local_parts(tensor, mask)
     # .data: the values that a backward pass may still need do not change, so neither does their version.
     values, kept = part.data, kept.to(part.device)
     rows = max(1, _AT_ONCE // max(1, kept[:1].numel())) if kept.dim() else 1
@@ -173,10 +174,18 @@ def move_fsdp_parameter(model: nn.Module, old: tuple[nn.Module, str], new: tuple
     if not any(getattr(module, "_is_fsdp_managed_module", False) for module, _ in (old, new)):
         return  # a search of all modules for every layer would be slow
     for record in _records(model):
-        owners = [new if owner == old else owner for owner in _owners(record)]
-        record.module, record.param_name = owners[0]
-        record.shared_modules[:] = [module for module, _ in owners[1:]]
-        record.shared_param_names[:] = [name for _, name in owners[1:]]
+        _set_owners(record, [new if owner == old else owner for owner in _owners(record)])
+
+
+def fsdp_owners(model: nn.Module) -> FsdpOwners:
+    """Return where FSDP2 gathers each parameter that it manages in `model`."""
+    return [(record, _owners(record)) for record in _records(model)]
+
+
+def restore_fsdp_owners(owners: FsdpOwners) -> None:
+    """Have FSDP2 gather its parameters where `fsdp_owners` found them."""
+    for record, own in owners:
+        _set_owners(record, own)
 
 
 def broadcast_(tensors: Iterable[Tensor], group: Group = None) -> None:
@@ -185,6 +194,11 @@ def broadcast_(tensors: Iterable[Tensor], group: Group = None) -> None:
         value = tensor.detach()
         # Not every backend can send bool; all can send its bytes.
         dist.broadcast(value.view(torch.uint8) if value.dtype is torch.bool else value, group_src=0, group=group)
+
+
+def local_parts(tensor: Tensor, *others: Tensor) -> list[Tensor]:
+    """Return the shard of `tensor` on this rank, and those of other tensors of its shape, which may be whole."""
+    return [_part(tensor), *(_part(shard_like(other, tensor)) for other in others)]
 
 
 def _part(tensor: Tensor) -> Tensor:
@@ -211,3 +225,9 @@ def _records(model: nn.Module) -> Iterator[Any]:
 def _owners(record: Any) -> list[tuple[nn.Module, str]]:
     shared = zip(record.shared_modules, record.shared_param_names, strict=True)
     return [(record.module, record.param_name), *shared]
+
+
+def _set_owners(record: Any, owners: list[tuple[nn.Module, str]]) -> None:
+    record.module, record.param_name = owners[0]
+    record.shared_modules[:] = [module for module, _ in owners[1:]]
+    record.shared_param_names[:] = [name for _, name in owners[1:]]

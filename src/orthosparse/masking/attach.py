@@ -20,6 +20,7 @@ from orthosparse.distributed import (
 from orthosparse.layers import Layer, layer_name, leaf, plain_modules, unwrapped
 from orthosparse.masking.masked_tensor import Mask, MaskedTensor, masked_tensors, register_mask, why_unmaskable
 from orthosparse.masking.optimizer_state import reset_entries
+from orthosparse.masking.undo import undone_on_error
 from orthosparse.modules.compact_module import Compact
 from orthosparse.registry import did_you_mean, listed
 
@@ -37,7 +38,7 @@ def attach(
     """Attach masks to tensors of `model`: weights outside the masks become zero and stay zero under any optimizer.
 
     Parameters stay the same objects, so you can build the optimizer before or after. Modules that share a parameter
-    share its mask. If the call raises, the model is unchanged.
+    share its mask. If the call raises, or is interrupted, the model is unchanged.
 
     Args:
         masks: bool tensors by layer name, each in the shape of the whole (not sharded) tensor. Tensors that are not
@@ -66,13 +67,14 @@ def attach(
     check_masks(masks, owners)
     reshard(model)
     check_attachable(model, masks, owners)
-    for name, mask in masks.items():
-        parameter = leaf(*owners[name][0])
-        holder = Mask(_laid_out(mask, parameter, copy=not filled))
-        if not filled:
-            reset_entries(parameter, holder.mask, optimizer)
-        for owner in owners[name]:
-            move_fsdp_parameter(model, owner, (register_mask(*owner, holder).home, owner[1]))
+    with undone_on_error(model, optimizer) as saved:
+        for name, mask in masks.items():
+            parameter = leaf(*owners[name][0])
+            holder = Mask(_laid_out(mask, parameter, copy=not filled))
+            if not filled:
+                reset_entries(parameter, holder.mask, optimizer, saved)
+            for owner in owners[name]:
+                move_fsdp_parameter(model, owner, (register_mask(*owner, holder).home, owner[1]))
 
 
 def check_attachable(model: nn.Module, names: Iterable[str], owners: Mapping[str, list[Owner]]) -> None:

@@ -12,6 +12,7 @@ from orthosparse.distributed import is_sharded
 from orthosparse.layers import leaf, unwrapped
 from orthosparse.masking.masked_tensor import Mask, register_mask
 from orthosparse.masking.optimizer_state import check_hand_over, hand_over, reshaped_state
+from orthosparse.masking.undo import undone_on_error
 from orthosparse.modules.compact_module import Compact
 
 P = ParamSpec("P")
@@ -43,7 +44,7 @@ def exchange_all(
 ) -> None:
     """Replace the first module of each pair by the second everywhere in `model`, and its weight in the optimizer.
 
-    One of the two holds only active weights. Memory is allocated first: if there is not enough, nothing is changed.
+    One of the two holds only active weights. If the call raises, nothing is changed.
 
     Raises:
         ValueError: a weight has hooks; nothing is changed.
@@ -51,11 +52,12 @@ def exchange_all(
     pairs = list(pairs)
     for old, _ in pairs:
         _check_without_hooks(model, old)
-    moves = [(old, new, reshaped_state(optimizer, _weight(old), _reshape(old, new))) for old, new in pairs]
-    for old, new, state in moves:
-        exchange(model, old, new)
-        vars(_weight(new)).update(vars(_weight(old)))  # attributes that others have set on it
-        hand_over(optimizer, _weight(old), _weight(new), state)
+    with undone_on_error(model, optimizer):
+        for old, new in pairs:
+            state = reshaped_state(optimizer, _weight(old), _reshape(old, new))
+            exchange(model, old, new)
+            vars(_weight(new)).update(vars(_weight(old)))  # attributes that others have set on it
+            hand_over(optimizer, _weight(old), _weight(new), state)
 
 
 def _check_without_hooks(model: nn.Module, module: nn.Module) -> None:

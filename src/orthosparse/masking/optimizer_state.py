@@ -7,35 +7,32 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse.checks import check_optimizer
-from orthosparse.distributed import fill_off_, zero_off_
-from orthosparse.modules.compact_module import follow
+from orthosparse.distributed import fill_off_
+from orthosparse.masking.undo import Saved
+from orthosparse.modules.compact_module import Compact, follow
 
 
-def reset_entries(parameter: Tensor, kept: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
+def reset_entries(parameter: Tensor, kept: Tensor, optimizer: torch.optim.Optimizer | None, saved: Saved) -> None:
     """Reset the weights where `kept` is false: zero, no gradient, and the initial state in the optimizer.
 
     Only state that the optimizer holds for each weight is reset; step counters, and state by row or column, stay.
     """
-    for value in (parameter, parameter.grad):
-        if value is not None:
-            zero_off_(value, kept)
-    for value, start in _held(optimizer, parameter):
+    for value, start in _by_weight(parameter, optimizer):
+        saved.save_off(value, kept, start)
         fill_off_(value, kept, start)
 
 
-def move_units(values: Tensor, source: Tensor, optimizer: torch.optim.Optimizer | None) -> None:
-    """Move values, their gradients and their optimizer state along with their units, in place.
+def move_units(module: Compact, indices: Tensor, optimizer: torch.optim.Optimizer | None, saved: Saved) -> None:
+    """Move a module's units to other indices, in place, with their values, gradients and optimizer state.
 
     New units are zero, without a gradient, and in the initial state of the optimizer.
-
-    Args:
-        source: what ``Compact.move`` returned.
     """
-    for value in (values, values.grad):
-        if value is not None:
-            follow(value.data, source)
-    for value, start in _held(optimizer, values):
-        follow(value, source, start=start)
+    values = [*_by_weight(module.values, optimizer)]
+    for tensor in (*module.buffers(), *(value for value, _ in values)):
+        saved.save(tensor)
+    source = module.move(indices)
+    for value, start in values:
+        follow(value.data, source, start=start)
 
 
 def check_hand_over(optimizer: torch.optim.Optimizer | None, parameters: Mapping[str, Tensor]) -> None:
@@ -105,6 +102,14 @@ def hand_over(
     optimizer.state.pop(old, None)
     if state is not None:
         optimizer.state[new] = state
+
+
+def _by_weight(parameter: Tensor, optimizer: torch.optim.Optimizer | None) -> Iterator[tuple[Tensor, float]]:
+    """Yield what there is of every single weight, with its initial value: values, gradients and optimizer state."""
+    yield parameter, 0.0
+    if parameter.grad is not None:
+        yield parameter.grad, 0.0
+    yield from _held(optimizer, parameter)
 
 
 def _held(optimizer: torch.optim.Optimizer | None, parameter: Tensor) -> Iterator[tuple[Tensor, float]]:

@@ -12,6 +12,7 @@ from orthosparse.masking.attach import check_masks, masked_layers, masked_owners
 from orthosparse.masking.exchange import compact_modules, dense_form, uncompact
 from orthosparse.masking.masked_tensor import masked_tensors, remove_mask
 from orthosparse.masking.optimizer_state import move_units, reset_entries
+from orthosparse.masking.undo import undone_on_error
 from orthosparse.modules.compact_module import Compact
 
 
@@ -49,15 +50,17 @@ def replace_masks(
     masks = {name: mask for name, mask in masks.items() if name not in compact}
     check_masks(masks, masked_owners_of(model) | {name: [] for name in compact})
     reshard(model)
-    for name, moved in indices.items():
-        move_units(compact[name].values, compact[name].move(moved), optimizer)
     layers = masked_layers(model)
-    for name, new in masks.items():
-        holder, parameter = layers[name].holder, layers[name].original
-        new = new.to(holder.mask.device)
-        reset_entries(parameter, new if holder.lost else new & holder.mask, optimizer)
-        holder.mask.copy_(new)
-        holder.lost = False
+    with undone_on_error(model, optimizer) as saved:
+        for name, moved in indices.items():
+            move_units(compact[name], moved, optimizer, saved)
+        for name, new in masks.items():
+            holder, parameter = layers[name].holder, layers[name].original
+            new = new.to(holder.mask.device)
+            reset_entries(parameter, new if holder.lost else new & holder.mask, optimizer, saved)
+            saved.save(holder.mask)
+            holder.mask.copy_(new)
+            holder.lost = False
 
 
 def bake(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> None:
@@ -83,14 +86,16 @@ def bake(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) ->
         Linear(in_features=2, out_features=2, bias=True) ['0.bias', '0.weight']
     """
     model = unwrapped(check_model(model))
+    check_optimizer(optimizer)
     owners = masked_owners_of(model)
     for name in owners:
         if any(len(dict(masked_tensors(module))[tensor]) > 1 for module, tensor in owners[name]):
             raise ValueError(f"model: {name!r} has another parametrization after its mask; remove that first")
-    uncompact(model, dense_form, optimizer)
     reshard(model)
-    for owner in [owner for tied in owners.values() for owner in tied]:
-        move_fsdp_parameter(model, (remove_mask(*owner).home, owner[1]), owner)
+    with undone_on_error(model, optimizer):
+        uncompact(model, dense_form, optimizer)
+        for owner in [owner for tied in owners.values() for owner in tied]:
+            move_fsdp_parameter(model, (remove_mask(*owner).home, owner[1]), owner)
 
 
 def _indices(name: str, module: Compact, mask: Tensor) -> Tensor:

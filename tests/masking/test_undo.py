@@ -1,0 +1,140 @@
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import orthosparse
+from orthosparse import masking
+from orthosparse.masking.undo import undone_on_error
+
+from .models import coins, filled
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.two.weight = self.one.weight
+        self.rnn, self.conv, self.last = nn.LSTM(6, 6), nn.Conv1d(1, 3, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        x, _ = self.rnn(self.two(self.one(x).tanh()))
+        return self.last(self.conv(x[:, None]))
+
+
+class Interrupting(TorchDispatchMode):
+    """Raises KeyboardInterrupt in place of one tensor operation, after as many others as given."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.after = after
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.after -= 1
+        if self.after == -1:
+            raise KeyboardInterrupt
+        return operation(*args, **(kwargs or {}))
+
+
+NAMES = ("one", "rnn.weight_hh_l0", "conv", "last")
+
+
+def trained(seed, *, sparse, compact=False):
+    model = filled(Net(), torch.Generator().manual_seed(seed))
+    if sparse:
+        masking.attach(model, masks_for(model, seed))
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(2, 6)).square().sum().backward()
+        optimizer.step()
+    if compact:
+        orthosparse.compact(model, optimizer=optimizer)
+    return model, optimizer
+
+
+def masks_for(model, seed):
+    return coins(model, NAMES, torch.Generator().manual_seed(seed))
+
+
+def moved(model):
+    return {name: mask.flatten().roll(1).view(mask.shape) for name, mask in masking.masks_of(model).items()}
+
+
+CHANGES = {
+    "attach": (lambda m, o: masking.attach(m, masks_for(m, 1), optimizer=o), {"sparse": False}),
+    "attach filled": (lambda m, o: masking.attach(m, masks_for(m, 1), filled=True), {"sparse": False}),
+    "replace": (lambda m, o: masking.replace_masks(m, moved(m), optimizer=o), {"sparse": True}),
+    "move": (lambda m, o: masking.replace_masks(m, moved(m), optimizer=o), {"sparse": True, "compact": True}),
+    "bake": (lambda m, o: masking.bake(m), {"sparse": True}),
+    "bake compact": (lambda m, o: masking.bake(m, optimizer=o), {"sparse": True, "compact": True}),
+    "compact": (lambda m, o: orthosparse.compact(m, optimizer=o), {"sparse": True}),
+    "expand": (lambda m, o: orthosparse.expand(m, optimizer=o), {"sparse": True, "compact": True}),
+}
+
+
+def parts_of(model, optimizer):
+    """What must be the same object, or equal, and the values of all tensors."""
+    objects = [[*model.modules()], [*model.parameters()], optimizer.param_groups[0]["params"], [*optimizer.state]]
+    equal = [[type(module) for module in model.modules()], *([*vars(module)] for module in model.modules())]
+    equal += [[*module._parameters, *module._buffers, *module._modules] for module in model.modules()]
+    equal += [
+        [len(held) for name, held in vars(module).items() if "hooks" in name and isinstance(held, dict)]
+        for module in model.modules()
+    ]
+    tensors = [*model.parameters(), *model.buffers(), *(each.grad for each in model.parameters())]
+    tensors += [value for state in optimizer.state.values() for value in state.values()]
+    return [[id(each) for each in some] for some in objects], equal, [each.detach().clone() for each in tensors]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_interrupt_in_any_operation_leaves_model_and_optimizer_as_they_were(name):
+    change, start = CHANGES[name]
+    (model, optimizer), number = trained(0, **start), 0
+    *before, tensors = parts_of(model, optimizer)
+    while True:
+        try:
+            with Interrupting(number):
+                change(model, optimizer)
+        except KeyboardInterrupt:
+            *after, values = parts_of(model, optimizer)
+            assert after == before, number
+            assert all(map(torch.equal, values, tensors)), number
+            number += 1
+        else:
+            break
+    assert number > 10
+    assert parts_of(model, optimizer)[:2] != before or name in ("replace", "move")
+    model(torch.ones(2, 6)).sum().backward()
+    optimizer.step()
+
+
+def test_a_gradient_that_cannot_be_masked_leaves_the_layers_before_it_as_they_were():
+    model = nn.Sequential(nn.Linear(4, 6, bias=False), nn.Embedding(6, 3, sparse=True))
+    model[1](torch.tensor([1, 2])).sum().backward()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(NotImplementedError):
+        masking.attach(model, {"0": torch.eye(6, 4).bool(), "1": torch.eye(6, 3).bool()})
+    assert not masking.is_sparsified(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_what_a_block_registers_is_gone_and_what_it_removes_is_back():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    first, parameters = model[0], [*model.parameters()]
+    with pytest.raises(KeyboardInterrupt), undone_on_error(model, optimizer) as saved:
+        saved.save(first.weight)
+        first.weight.data.zero_()
+        first.register_forward_hook(print)
+        first.register_buffer("other", torch.ones(1))
+        model[1] = nn.Tanh()
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+        optimizer.param_groups[0]["params"].clear()
+        raise KeyboardInterrupt
+    assert bool(first.weight.any())
+    assert not first._forward_hooks
+    assert [name for name, _ in model.named_buffers()] == []
+    assert isinstance(model[1], nn.ReLU)
+    assert len(optimizer.param_groups) == 1
+    assert all(map(lambda a, b: a is b, optimizer.param_groups[0]["params"], parameters))
