@@ -260,16 +260,8 @@ def _layers(model: nn.Module, density: Density, **which: Any) -> dict[str, Layer
 @contextmanager
 def _unchanged_on_error(model: nn.Module, layers: Mapping[str, Layer], *, weights: bool = True) -> Iterator[None]:
     """If the block raises, remove all masks and restore the biases, and with `weights` also the weights."""
-    tensors = [(layer, tensor) for layer in layers.values() for tensor in ((layer.tensor,) * weights + layer.biases)]
-    leaves = [leaf(layer.module, tensor) for layer, tensor in tensors]
-    before = [parameter.detach().clone() for parameter in leaves]
-    try:
+    with masking.undone_on_error(model) as saved:
+        for layer in layers.values():
+            for tensor in (layer.tensor,) * weights + layer.biases:
+                saved.save(leaf(layer.module, tensor))
         yield
-    except BaseException:
-        for masked in masking.masked_layers(model).values():
-            masked.holder.mask.fill_(True)  # baking then leaves the weights as they are
-        masking.bake(model)
-        with torch.no_grad():
-            for parameter, value in zip(leaves, before, strict=True):
-                parameter.copy_(value)
-        raise
