@@ -213,3 +213,31 @@ def test_a_compact_model_is_to_be_expanded_first():
     assert_same(before, state_of(model))
     orthosparse.expand(model)
     assert orthosparse.prune(model, 0.2).got == count_of(0.2, 32 * 32 + 32 * 8)
+
+
+@pytest.mark.parametrize("first", [None, 0.5])
+@pytest.mark.parametrize("rewound", [False, True])
+@pytest.mark.parametrize("failing", ["row_of", "left_dense", "masking.attach", "masking.replace_masks"])
+def test_what_fails_before_the_report_leaves_the_model_and_the_optimizer_as_they_were(
+    failing, rewound, first, monkeypatch
+):
+    model, (x, y) = MODELS["mlp"].make(), MODELS["mlp"].batch()
+    start = copy.deepcopy(model.state_dict())
+    if first:
+        orthosparse.prune(model, first)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    before, held = state_of(model), copy.deepcopy(optimizer.state_dict())
+
+    def interrupted(*given, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"orthosparse.pruning.{failing}", interrupted)
+    try:
+        orthosparse.prune(model, 0.3, rewind=start if rewound else None, optimizer=optimizer)
+    except KeyboardInterrupt:
+        assert_same(before, state_of(model))
+        torch.testing.assert_close(optimizer.state_dict(), held, rtol=0, atol=0)
+    else:
+        assert failing == ("masking.replace_masks" if first is None else "masking.attach")

@@ -19,7 +19,7 @@ from orthosparse.members import label, member_of, route
 from orthosparse.modules.compact_module import Compact
 from orthosparse.progress import Progress
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.report import Report, row_of
+from orthosparse.report import Report, Row, row_of
 from orthosparse.state_checks import check_weights
 from orthosparse.structures import ENTRIES, block_of, structure_of
 
@@ -95,27 +95,29 @@ def prune(
     if not isinstance(chosen, ScoredMasks):
         raise ValueError(f"distribution: expected one that scores weights; {score.name!r} draws them at random")
     masks = broadcast_masks(_inside(chosen, old, density) if old else chosen)
-    if old:
-        masking.replace_masks(model, masks, optimizer=optimizer)
-    else:
-        masking.attach(model, masks, layers=layers, optimizer=optimizer)
-    if state is not None:
-        masking.load_sparse(model, state)
-    asked = counts_of(masks)
-    rows = [
-        row_of(
-            layer,
-            full_tensor(layer.weight()),
-            masks[name],
-            asked=asked[name],
-            overlap=None,
-            gain=1.0,
-            structure=structure,
-        )
-        for name, layer in layers.items()
-    ]
-    name, left = label(score, density, scored=True), left_dense(model, layers)
-    return Report(tuple(rows), sum(asked.values()), name, KEPT, None, seed, left, structure)
+    with masking.undone_on_error(model, optimizer) as saved:
+        if state is not None:
+            for tensor in (*model.parameters(), *model.buffers()):
+                saved.save(tensor)
+            masking.load_sparse(model, state)
+        rows = _rows(layers, masks, structure)
+        name, left = label(score, density, scored=True), left_dense(model, layers)
+        report = Report(rows, sum(counts_of(masks).values()), name, KEPT, None, seed, left, structure)
+        if old:
+            masking.replace_masks(model, masks, optimizer=optimizer)
+        else:
+            masking.attach(model, masks, layers=layers, optimizer=optimizer)
+    return report
+
+
+def _rows(layers: Mapping[str, Layer], masks: Masks, structure: str) -> tuple[Row, ...]:
+    """Measure layers as they will be under masks that they do not have yet."""
+    asked, rows = counts_of(masks), []
+    for name, layer in layers.items():
+        whole, mask = full_tensor(layer.parameter()), masks[name]
+        weight = torch.where(mask.to(whole.device), whole, 0)
+        rows.append(row_of(layer, weight, mask, asked=asked[name], overlap=None, gain=1.0, structure=structure))
+    return tuple(rows)
 
 
 def _layers(
