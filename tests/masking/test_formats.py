@@ -139,3 +139,11 @@ def test_sides_that_torch_does_not_take_are_named_and_the_model_unchanged():
     with pytest.raises(ValueError, match=r"model: torch has no semi-structured tensor for '0': .*shape"):
         orthosparse.to_semi_structured(model)
     assert list(orthosparse.masks_of(model)) == ["0"]
+
+
+def test_in_inference_mode_a_pruned_model_is_refused_and_stays_pruned():
+    model = nn.Sequential(nn.Linear(4, 4))
+    prune.l1_unstructured(model[0], "weight", amount=3)
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"outside of torch\.inference_mode"):
+        import_prune_masks(model)
+    assert prune.is_pruned(model)

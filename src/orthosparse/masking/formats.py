@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 from orthosparse.aliases import Masks
-from orthosparse.checks import check_model
+from orthosparse.checks import check_autograd, check_model
 from orthosparse.layers import layer_name, unwrapped
 from orthosparse.masking.attach import attach, masked_owners_of, masks_of, owners_of
 from orthosparse.masking.masked_tensor import masked_tensors, why_unnameable
@@ -31,6 +31,7 @@ def import_prune_masks(model: nn.Module) -> Masks:
         1
     """
     model = unwrapped(check_model(model))
+    check_autograd()
     found: dict[int, tuple[str, Tensor]] = {}
     pruned = []
     for module_name, module in model.named_modules():
