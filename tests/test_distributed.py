@@ -12,8 +12,8 @@ from orthosparse import distributed
 
 def stage(rank):
     """The halves of a pipeline, of unequal sizes."""
-    sides = (32, 64) if rank == 0 else (64, 16)
-    return nn.Sequential(nn.Linear(*sides), nn.Tanh())
+    features = (32, 64) if rank == 0 else (64, 16)
+    return nn.Sequential(nn.Linear(*features), nn.Tanh())
 
 
 def state_of(model):
@@ -146,12 +146,12 @@ def test_fsdp_gathers_into_the_place_that_was_handed_over(mesh):
     model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
     other = nn.Module()
     fully_shard(model, mesh=mesh)
-    place, parameter = (model[0], "weight"), model[0].weight
-    assert not distributed.is_managed_elsewhere(model, place, parameter)
-    assert distributed.is_managed_elsewhere(model[0], place, parameter)
+    owner, parameter = (model[0], "weight"), model[0].weight
+    assert not distributed.is_managed_elsewhere(model, owner, parameter)
+    assert distributed.is_managed_elsewhere(model[0], owner, parameter)
     other.register_parameter("moved", parameter)
-    distributed.move_fsdp_parameter(model, place, (other, "moved"))
-    assert distributed.is_managed_elsewhere(model, place, parameter)
+    distributed.move_fsdp_parameter(model, owner, (other, "moved"))
+    assert distributed.is_managed_elsewhere(model, owner, parameter)
     model.unshard()
     assert distributed.is_sharded(model[0].weight)
     assert not distributed.is_sharded(other.moved)

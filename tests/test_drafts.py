@@ -18,17 +18,17 @@ def parameter(dtype=torch.float32, transposed=False, start=1):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_draft_is_written_at_the_end_where_the_old_values_were(dtype, transposed):
     weight, made = parameter(dtype, transposed), Drafts()
-    before, place, stride = weight.detach().clone(), weight.data_ptr(), weight.stride()
+    before, address, stride = weight.detach().clone(), weight.data_ptr(), weight.stride()
     with made.beside(weight) as keep:
         assert torch.equal(weight, before)
         assert weight.stride() == stride
         weight.data.mul_(-1).masked_fill_(~MASK, 0)
         keep(MASK)
-        assert weight.data_ptr() != place
+        assert weight.data_ptr() != address
     assert torch.equal(weight, before)
-    assert weight.data_ptr() == place
+    assert weight.data_ptr() == address
     made.write()
-    assert weight.data_ptr() == place
+    assert weight.data_ptr() == address
     assert torch.equal(weight, -before * MASK)
 
 
@@ -45,13 +45,13 @@ def test_drafts_of_several_weights_do_not_share_memory():
 
 def test_a_block_that_raises_leaves_the_parameter():
     weight, made = parameter(), Drafts()
-    before, place = weight.detach().clone(), weight.data_ptr()
+    before, address = weight.detach().clone(), weight.data_ptr()
     with pytest.raises(ZeroDivisionError), made.beside(weight):
         weight.data.zero_()
         _ = 1 / 0
     made.write()
     assert torch.equal(weight, before)
-    assert weight.data_ptr() == place
+    assert weight.data_ptr() == address
 
 
 def test_an_interrupt_waits_until_all_is_written(monkeypatch):

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from orthosparse import ramanujan
 
-SIDES = st.integers(1, 24)
+SIZES = st.integers(1, 24)
 
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-@given(SIDES, SIDES, st.integers(0, 10**6))
+@given(SIZES, SIZES, st.integers(0, 10**6))
 def test_every_degree_listed_gives_an_exactly_regular_mask(rows, cols, seed):
     for degree in ramanujan.degrees_of((rows, cols)):
         mask = ramanujan.regular_bipartite_mask((rows, cols), degree, generator=seeded(seed))
@@ -25,7 +25,7 @@ def test_every_degree_listed_gives_an_exactly_regular_mask(rows, cols, seed):
         assert mask.sum(0).tolist() == [by_col] * cols
 
 
-@given(SIDES, SIDES, st.integers(0, 10**6))
+@given(SIZES, SIZES, st.integers(0, 10**6))
 def test_matrices_are_orthogonal_at_rounding_level_and_zero_off_their_mask(rows, cols, seed):
     for degree in ramanujan.degrees_of((rows, cols)):
         values, mask = ramanujan.sample((rows, cols), degree, generator=seeded(seed))
@@ -43,7 +43,7 @@ def test_degrees_worked_by_hand():
     assert ramanujan.degrees_of((1, 7)) == [7]
 
 
-@given(SIDES, SIDES, st.integers(-1, 30))
+@given(SIZES, SIZES, st.integers(-1, 30))
 def test_other_degrees_are_refused_with_the_list_of_those_that_work(rows, cols, degree):
     allowed = ramanujan.degrees_of((rows, cols))
     if degree in allowed:
@@ -78,8 +78,8 @@ def test_values_are_uniform_on_the_orthogonal_group():
     # are sqrt(1/3), sqrt(1/5 - 1/9), sqrt(1/9 - 1/25) (as E x^8 = 1/9), 1, over sqrt(4000); five of them are allowed.
     generator = seeded()
     draws = torch.stack([ramanujan.sample((3, 3), 3, generator=generator)[0] for _ in range(4000)])
-    for place in ((0, 0), (1, 2)):
-        x = draws[:, *place]
+    for index in ((0, 0), (1, 2)):
+        x = draws[:, *index]
         assert abs(float(x.mean())) < 5 * 0.0092
         assert abs(float(x.square().mean()) - 1 / 3) < 5 * 0.0048
         assert abs(float(x.pow(4).mean()) - 1 / 5) < 5 * 0.0043

@@ -14,15 +14,15 @@ from orthosparse.structures import (
 )
 
 
-@given(st.lists(st.integers(1, 40).map(lambda side: 8 * side), min_size=1, max_size=4), st.sampled_from([16, 32, 64]))
-def test_the_fitting_block_is_the_largest_power_of_two_from_16_on_that_divides_every_side(sides, block):
-    dividing = [b for b in (16, 32, 64) if b <= block and all(side % b == 0 for side in sides)]
-    assert fitting(f"block:{block}", sides) == (f"block:{max(dividing)}" if dividing else "entries")
+@given(st.lists(st.integers(1, 40).map(lambda size: 8 * size), min_size=1, max_size=4), st.sampled_from([16, 32, 64]))
+def test_the_fitting_block_is_the_largest_power_of_two_from_16_on_that_divides_every_side(shape, block):
+    dividing = [b for b in (16, 32, 64) if b <= block and all(size % b == 0 for size in shape)]
+    assert fitting(f"block:{block}", shape) == (f"block:{max(dividing)}" if dividing else "entries")
 
 
 def test_entries_fit_everywhere_and_2_4_where_four_divides_the_sides():
     assert fitting("entries", [3, 5]) == "entries"
-    assert [fitting("2:4", sides) for sides in ([8, 12], [8, 10], [6, 12])] == ["2:4", "entries", "entries"]
+    assert [fitting("2:4", shape) for shape in ([8, 12], [8, 10], [6, 12])] == ["2:4", "entries", "entries"]
     assert [block_of(structure) for structure in ("entries", "2:4", "block:32")] == [1, 1, 32]
 
 

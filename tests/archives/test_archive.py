@@ -40,7 +40,7 @@ def sparse(density=0.2, seed=0):
 
 
 def chain(*widths, density, seed=0, **options):
-    model = nn.Sequential(*(nn.Linear(*sides) for sides in pairwise(widths)))
+    model = nn.Sequential(*(nn.Linear(*features) for features in pairwise(widths)))
     orthosparse.sparsify(model, density, generator=Generator().manual_seed(seed), **options)
     return model
 
@@ -280,10 +280,10 @@ FUZZ = settings(max_examples=150, suppress_health_check=[HealthCheck.function_sc
 @FUZZ
 @given(st.data())
 def test_a_flipped_bit_or_a_cut_is_refused(path, saved, data):
-    place = data.draw(st.integers(0, len(saved) - 1))
+    index = data.draw(st.integers(0, len(saved) - 1))
     changed = bytearray(saved)
-    changed[place] ^= 1 << data.draw(st.integers(0, 7))
-    path.write_bytes(bytes(changed) if data.draw(st.booleans()) else saved[:place])
+    changed[index] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(bytes(changed) if data.draw(st.booleans()) else saved[:index])
     assert re.search("expected", refusal(path, Net()))
 
 
@@ -482,9 +482,9 @@ def test_any_reader_of_safetensors_can_read_it():
 
 
 @given(st.integers(0, len(DATA) - 1), st.integers(1, 255))
-def test_any_changed_byte_is_found(place, change):
+def test_any_changed_byte_is_found(index, change):
     changed = bytearray(DATA)
-    changed[place] ^= change
+    changed[index] ^= change
     with pytest.raises(ValueError, match="expected"):
         from_bytes(bytes(changed))
 

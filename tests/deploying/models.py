@@ -104,6 +104,6 @@ def network(kind, generator, *, density=0.15, dead=0.3, shift=1.0, dtype=torch.f
     return model
 
 
-def pictures(generator, *, batch=2, dtype=torch.float64):
+def images(generator, *, batch=2, dtype=torch.float64):
     """Return inputs for every network."""
     return torch.randn(batch, 3, 8, 8, generator=generator, dtype=dtype)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import orthosparse
-from deploying.models import NETWORKS, network, pictures
+from deploying.models import NETWORKS, images, network
 from orthosparse import compact, deploy, sparsify
 from orthosparse.deploying import choosing, networks
 from orthosparse.masking import attach
@@ -27,9 +27,9 @@ def weights_and_buffers(model):
 
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_outputs_are_those_of_the_model_in_eval_mode_for_any_batch(kind, generator):
-    model, x = network(kind, generator), pictures(generator)
+    model, x = network(kind, generator), images(generator)
     deployed, table = deploy(model, x, compile=False)
-    others = pictures(generator, batch=3)
+    others = images(generator, batch=3)
     torch.testing.assert_close(deployed(others), model.eval()(others), rtol=1e-9, atol=1e-9)
     assert table.error <= 1e-10
     assert not deployed.training
@@ -37,7 +37,7 @@ def test_outputs_are_those_of_the_model_in_eval_mode_for_any_batch(kind, generat
 
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_the_model_stays_as_it_was(kind, generator):
-    model, x = network(kind, generator), pictures(generator)
+    model, x = network(kind, generator), images(generator)
     before, modules = weights_and_buffers(model), list(model.modules())
     deploy(model, x, compile=False)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -81,13 +81,13 @@ def test_a_network_of_dense_weights_is_returned_dense(generator):
 
 
 def test_the_fastest_network_is_the_one_returned(generator):
-    _, table = deploy(network("residual", generator), pictures(generator), compile=False)
+    _, table = deploy(network("residual", generator), images(generator), compile=False)
     assert table.latency[table.chosen] == min(table.latency.values())
     assert {"eager", "channels-last", "shrunk dense", "deployed"} == set(table.latency)
 
 
 def test_what_cannot_be_traced_keeps_its_units_and_says_so(generator):
-    _, table = deploy(network("branching", generator), pictures(generator), compile=False)
+    _, table = deploy(network("branching", generator), images(generator), compile=False)
     assert "shrunk dense" not in table.latency
     assert not table.removed
     assert "cannot be traced by torch.fx" in table.notes[0]
@@ -123,7 +123,7 @@ def test_keyword_arguments_and_defaults_choose_the_branch(generator):
 
 
 def test_a_deployed_network_is_copied_loaded_and_exported(generator):
-    model, x = network("residual", generator, dtype=torch.float32), pictures(generator, dtype=torch.float32)
+    model, x = network("residual", generator, dtype=torch.float32), images(generator, dtype=torch.float32)
     deployed, _ = deploy(model, x, compile=False)
     with torch.inference_mode():
         expected = deployed(x)
@@ -133,7 +133,7 @@ def test_a_deployed_network_is_copied_loaded_and_exported(generator):
 
 
 def test_a_compiled_network_is_a_plain_module_too(generator):
-    model, x = network("plain", generator, dtype=torch.float32), pictures(generator, dtype=torch.float32)
+    model, x = network("plain", generator, dtype=torch.float32), images(generator, dtype=torch.float32)
     deployed, table = deploy(model, x)
     assert {"compiled", "deployed compiled"} <= set(table.latency)
     torch.testing.assert_close(deployed(x), model.eval()(x), rtol=1e-3, atol=1e-4)
@@ -143,7 +143,7 @@ def test_a_compiled_network_is_a_plain_module_too(generator):
 
 def test_progress_counts_layers_and_networks(generator):
     seen = []
-    deploy(network("plain", generator), pictures(generator), compile=False, progress=lambda *each: seen.append(each))
+    deploy(network("plain", generator), images(generator), compile=False, progress=lambda *each: seen.append(each))
     layers = [each for each in seen if each[0] == "layers"]
     assert [done for _, done, _ in layers] == list(range(1, layers[0][2] + 1))
     assert seen[-1] == ("network", 4, 4)
@@ -156,7 +156,7 @@ def test_threads_are_put_back(generator):
 
 
 def test_tables_print_and_are_plain_values(generator):
-    _, table = deploy(network("plain", generator), pictures(generator), compile=False)
+    _, table = deploy(network("plain", generator), images(generator), compile=False)
     assert json.loads(json.dumps(table.to_dict()))["chosen"] == table.chosen
     assert table.chosen in str(table)
     assert table._repr_html_().startswith("<table>")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from deploying.models import network, pictures
+from deploying.models import images, network
 from orthosparse.deploying.copies import inference_copy
 from orthosparse.deploying.folding import fold_norms, pads
 from orthosparse.deploying.tracing import traced
@@ -28,7 +28,7 @@ def norms_with_statistics(model, generator):
 
 @pytest.mark.parametrize("kind", ["residual", "plain"])
 def test_every_norm_of_usual_networks_but_one_before_padding_is_folded(kind, generator):
-    model, x = network(kind, generator), pictures(generator)
+    model, x = network(kind, generator), images(generator)
     graph, number = folded(model, x)
     left = sum(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in graph.modules())
     assert (number, left) == {"residual": (4, 0), "plain": (2, 1)}[kind]

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from deploying.models import network, pictures
+from deploying.models import images, network
 from orthosparse.deploying.copies import inference_copy
 from orthosparse.deploying.networks import Networks
 
@@ -23,7 +23,7 @@ def test_channels_last_is_for_pictures_alone(generator):
     perceptron = networks_of(nn.Sequential(nn.Linear(3, 3)), torch.ones(1, 3))
     perceptron.add_channels_last()
     assert set(perceptron.by_name) == {"eager"}
-    found = networks_of(network("plain", generator), pictures(generator))
+    found = networks_of(network("plain", generator), images(generator))
     found.add_channels_last()
     assert "channels-last" in found.by_name
 
@@ -39,7 +39,7 @@ def test_networks_of_pictures_and_of_volumes_have_every_form(generator):
 
 
 def test_the_base_of_sparse_layers_selects_no_channels(generator):
-    found = networks_of(network("residual", generator), pictures(generator))
+    found = networks_of(network("residual", generator), images(generator))
     found.add_shrunk()
     targets = {node.target for node in found.base.graph.nodes}
     assert torch.index_select not in targets

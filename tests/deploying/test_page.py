@@ -23,8 +23,8 @@ def cells_of(*beginning):
 
 @pytest.mark.parametrize("row", NETWORKS, ids=lambda row: f"{row['network']}, {row['batch']}, {row['density']}")
 def test_ratios_of_networks(row):
-    place = 2 + [0.1, 0.05, 0.02].index(row["density"])
-    assert cells_of(row["network"], row["batch"])[place] == f"{row['ratio']:.1f}x"
+    column = 2 + [0.1, 0.05, 0.02].index(row["density"])
+    assert cells_of(row["network"], row["batch"])[column] == f"{row['ratio']:.1f}x"
     assert row["target"] is None or row["ratio"] >= row["target"]
     assert row["error"] < 1e-5
 

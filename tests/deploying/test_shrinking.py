@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from deploying.models import network, pictures
+from deploying.models import images, network
 from orthosparse.deploying.copies import inference_copy
 from orthosparse.deploying.folding import LAYERS, fold_norms
 from orthosparse.deploying.shrinking import shrink
@@ -38,9 +38,9 @@ def shrunk(model, x, *, split):
 )
 def test_outputs_stay_the_same(kind, density, dead, split, seed):
     generator = torch.Generator().manual_seed(seed)
-    model, x = network(kind, generator, density=density, dead=dead), pictures(generator)
+    model, x = network(kind, generator, density=density, dead=dead), images(generator)
     graph, _ = shrunk(model, x, split=split)
-    others = pictures(generator, batch=3)
+    others = images(generator, batch=3)
     torch.testing.assert_close(graph(others), model.eval()(others), rtol=1e-9, atol=1e-9)
 
 
@@ -49,7 +49,7 @@ def test_outputs_stay_the_same(kind, density, dead, split, seed):
 def test_split_every_layer_loses_its_dead_rows_and_columns(kind, seed):
     """One row and one column stay in an empty layer."""
     generator = torch.Generator().manual_seed(seed)
-    model, x = network(kind, generator, shift=0.0), pictures(generator)
+    model, x = network(kind, generator, shift=0.0), images(generator)
     before = {name: module.weight for name, module in model.named_modules() if type(module) in LAYERS}
     graph, _ = shrunk(model, x, split=True)
     after = {name: module for name, module in graph.named_modules() if type(module) in LAYERS}
@@ -65,14 +65,14 @@ def test_split_every_layer_loses_its_dead_rows_and_columns(kind, seed):
 @given(kind=st.sampled_from(["residual", "plain"]), seed=st.integers(0, 2**16))
 def test_unsplit_no_channels_are_selected_or_scattered(kind, seed):
     generator = torch.Generator().manual_seed(seed)
-    graph, _ = shrunk(network(kind, generator), pictures(generator), split=False)
+    graph, _ = shrunk(network(kind, generator), images(generator), split=False)
     targets = {node.target for node in graph.graph.nodes}
     assert not targets & {torch.index_select, torch.index_add}
     assert not any("spread" in str(target) for target in targets)
 
 
 def test_without_dead_units_nothing_is_removed(generator):
-    model, x = network("residual", generator, density=1.0, dead=0.0), pictures(generator)
+    model, x = network("residual", generator, density=1.0, dead=0.0), images(generator)
     for split in (False, True):
         assert shrunk(model, x, split=split)[1] == {}
 
@@ -122,7 +122,7 @@ def test_a_layer_that_is_called_twice_stays_whole(generator):
 
 
 def test_the_graph_can_be_copied_and_its_state_loaded(generator):
-    model, x = network("residual", generator), pictures(generator)
+    model, x = network("residual", generator), images(generator)
     graph, _ = shrunk(model, x, split=True)
     twin = copy.deepcopy(graph)
     twin.load_state_dict(graph.state_dict())
@@ -131,6 +131,6 @@ def test_the_graph_can_be_copied_and_its_state_loaded(generator):
 
 @pytest.mark.parametrize("split", [False, True])
 def test_a_network_whose_output_is_constant_still_runs(split, generator):
-    model, x = network("residual", generator, density=0.0), pictures(generator)
+    model, x = network("residual", generator, density=0.0), images(generator)
     graph, _ = shrunk(model, x, split=split)
     torch.testing.assert_close(graph(x), model.eval()(x))

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from deploying.models import network, pictures
+from deploying.models import images, network
 from orthosparse.deploying.copies import inference_copy
 from orthosparse.deploying.tracing import calls_of, record_shapes, shape_of, traced
 
@@ -23,14 +23,14 @@ def test_what_does_nothing_in_eval_mode_is_dropped():
 
 
 def test_shapes_are_those_of_the_example(generator):
-    graph, _ = traced(inference_copy(network("plain", generator), None), ((pictures(generator),), {}), 0.0)
+    graph, _ = traced(inference_copy(network("plain", generator), None), ((images(generator),), {}), 0.0)
     assert [shape_of(node) for node in graph.graph.nodes][-2:] == [(2, 5), (2, 5)]
-    record_shapes(graph, ((pictures(generator, batch=7),), {}))
+    record_shapes(graph, ((images(generator, batch=7),), {}))
     assert shape_of(calls_of(graph)["0"][0]) == (7, 10, 6, 6)
 
 
 def test_a_model_that_cannot_be_traced_says_why(generator):
-    graph, reason = traced(inference_copy(network("branching", generator), None), ((pictures(generator),), {}), 0.0)
+    graph, reason = traced(inference_copy(network("branching", generator), None), ((images(generator),), {}), 0.0)
     assert graph is None
     assert reason.startswith("cannot be traced by torch.fx: TraceError: ")
 

@@ -189,8 +189,8 @@ def test_a_model_with_masks_is_scored_as_it_stands():
 def test_a_wrapped_model_is_the_model_inside():
     model, batch = MODELS["mlp"].make(), MODELS["mlp"].batch()
     wrapped = nn.DataParallel(model)
-    place = next(model.parameters()).device  # it moves the model to a GPU where there is one
-    batch = tuple(tensor.to(place) for tensor in batch)
+    device = next(model.parameters()).device  # it moves the model to a GPU where there is one
+    batch = tuple(tensor.to(device) for tensor in batch)
     assert_equal(snip(wrapped, 0.3, batch=batch), snip(model, 0.3, batch=batch))
 
 

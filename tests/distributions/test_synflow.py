@@ -40,12 +40,12 @@ def explicit(matrices, density, rounds):
     for number in range(1, rounds + 1):
         pruned = [matrix * mask for matrix, mask in zip(matrices, alive, strict=True)]
         scores = []
-        for place, matrix in enumerate(pruned):
+        for index, matrix in enumerate(pruned):
             before = torch.ones(pruned[0].shape[1], dtype=torch.float64)
-            for earlier in pruned[:place]:
+            for earlier in pruned[:index]:
                 before = earlier @ before
             after = torch.ones(pruned[-1].shape[0], dtype=torch.float64)
-            for later in reversed(pruned[place + 1 :]):
+            for later in reversed(pruned[index + 1 :]):
                 after = after @ later
             scores.append((after[:, None] * matrix * before[None, :]).flatten())
         flat = torch.cat(scores).masked_fill(~torch.cat([mask.flatten() for mask in alive]), -1)

@@ -76,13 +76,13 @@ def test_blocks_of_smallest_norm_go_and_those_of_largest_gradient_norm_come():
     active = grid_of(before, 32)
     number = round(0.5 * int(active.sum()))
     kept = active.clone()
-    order = sorted(active.nonzero().tolist(), key=lambda place: float(norms(weight)[*place]))
-    for place in order[:number]:
-        kept[*place] = False
+    order = sorted(active.nonzero().tolist(), key=lambda index: float(norms(weight)[*index]))
+    for index in order[:number]:
+        kept[*index] = False
     after = kept.clone()
-    order = sorted((~kept).nonzero().tolist(), key=lambda place: -float(norms(gradient)[*place]))
-    for place in order[:number]:
-        after[*place] = True
+    order = sorted((~kept).nonzero().tolist(), key=lambda index: -float(norms(gradient)[*index]))
+    for index in order[:number]:
+        after[*index] = True
     assert torch.equal(grid_of(masked.holder.mask, 32), after)
 
 

@@ -21,9 +21,9 @@ def gram_error(matrix):
 @st.composite
 def questions(draw):
     block = draw(st.sampled_from([1, 2, 3, 8, 16, 32]))
-    sides = draw(st.integers(1, 12)), draw(st.integers(1, 12))
-    count = draw(st.integers(min(sides), sides[0] * sides[1]))
-    return (sides[0] * block, sides[1] * block), count, block, draw(st.integers(0, 2**32))
+    grid = draw(st.integers(1, 12)), draw(st.integers(1, 12))
+    count = draw(st.integers(min(grid), grid[0] * grid[1]))
+    return (grid[0] * block, grid[1] * block), count, block, draw(st.integers(0, 2**32))
 
 
 @settings(max_examples=80, deadline=None)

@@ -255,8 +255,8 @@ def test_compressed_rows_store_the_active_entries_of_the_same_matrix(backend, la
     for shape in ((150, 200), (200, 150)):
         values, mask = givens.sample(shape, count, generator=seeded(), backend=backend, **law)
         stored = givens.sample_csr(shape, count, generator=seeded(), backend=backend, **law)
-        places, ones = (stored.crow_indices(), stored.col_indices()), torch.ones(stored.values().numel())
-        pattern = torch.sparse_csr_tensor(*places, ones, shape, check_invariants=True)  # sorted, no entry twice
+        indices, ones = (stored.crow_indices(), stored.col_indices()), torch.ones(stored.values().numel())
+        pattern = torch.sparse_csr_tensor(*indices, ones, shape, check_invariants=True)  # sorted, no entry twice
         assert torch.equal(pattern.to_dense() > 0, mask)
         assert torch.allclose(stored.to_dense(), values, rtol=0, atol=0 if backend == "kernel" else 1e-15)
 

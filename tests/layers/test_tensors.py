@@ -37,8 +37,8 @@ def mixtral():
 
 def qwen2_moe():
     counts = {"num_experts": EXPERTS, "moe_intermediate_size": INNER, "num_experts_per_tok": 2}
-    sides = {"intermediate_size": 40, "shared_expert_intermediate_size": 40, "num_key_value_heads": 2}
-    model = built("Qwen2MoeForCausalLM", "Qwen2MoeConfig", **TINY, **counts, **sides)
+    sizes = {"intermediate_size": 40, "shared_expert_intermediate_size": 40, "num_key_value_heads": 2}
+    model = built("Qwen2MoeForCausalLM", "Qwen2MoeConfig", **TINY, **counts, **sizes)
     return model, model.model.layers[1].mlp.experts
 
 

@@ -8,16 +8,16 @@ from orthosparse.operators import csr_tables, transposed_tables
 from orthosparse.operators.windows import Geometry
 
 KINDS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-sides = st.integers(1, 4)
+sizes = st.integers(1, 4)
 
 
 @st.composite
 def convolutions(draw):
-    """A convolution with zeros in its weight, and pictures for it."""
+    """A convolution with zeros in its weight, and images for it."""
     dims = draw(st.integers(1, 3))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
     groups = draw(st.integers(1, 3))
-    each = [draw(st.tuples(sides, st.integers(1, 3), st.integers(0, 2), st.integers(1, 2))) for _ in range(dims)]
+    each = [draw(st.tuples(sizes, st.integers(1, 3), st.integers(0, 2), st.integers(1, 2))) for _ in range(dims)]
     kernel, stride, padding, dilation = map(tuple, zip(*each, strict=True))
     channels = groups * draw(st.integers(1, 3)), groups * draw(st.integers(1, 3))
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
@@ -25,8 +25,8 @@ def convolutions(draw):
     layer.requires_grad_(False)
     layer.weight.normal_(generator=generator).mul_(torch.rand(layer.weight.shape, generator=generator) < 0.5)
     least = [max(1, d * (k - 1) + 1 - 2 * p) for k, p, d in zip(kernel, padding, dilation, strict=True)]
-    picture = [side + draw(st.integers(0, 6)) for side in least]
-    x = torch.randn(draw(st.integers(1, 3)), channels[0], *picture, generator=generator, dtype=torch.float64)
+    spatial = [size + draw(st.integers(0, 6)) for size in least]
+    x = torch.randn(draw(st.integers(1, 3)), channels[0], *spatial, generator=generator, dtype=torch.float64)
     return layer, x
 
 

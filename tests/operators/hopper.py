@@ -16,9 +16,9 @@ def compiled(kernel, dtype, constants, warps, tiles=None):
     from triton.backends.compiler import GPUTarget
 
     signature, values, attributes = {}, {}, {}
-    for place, name in enumerate(kernel.arg_names):
+    for index, name in enumerate(kernel.arg_names):
         if name in constants:
-            signature[name], values[place,] = "constexpr", constants[name]
+            signature[name], values[index,] = "constexpr", constants[name]
             continue
         if tiles and name in tiles:
             rows, columns = tiles[name]
@@ -27,7 +27,7 @@ def compiled(kernel, dtype, constants, warps, tiles=None):
         pointer = TYPES[dtype] if name in _POINTERS else "*i32"
         signature[name] = pointer if name.endswith("_ptr") else "i32"
         if name.endswith(("_ptr", "_stride")):
-            attributes[place,] = [["tt.divisibility", 16]]
+            attributes[index,] = [["tt.divisibility", 16]]
     source = triton.compiler.ASTSource(kernel, signature, values, attributes)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
 

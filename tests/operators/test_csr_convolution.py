@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not has_convolutions(), reason="the kernel was n
 
 
 def drawn(generator, dtype=torch.float64):
-    """Return a convolution with stride, padding and groups, half of whose weights are zero, and pictures for it."""
+    """Return a convolution with stride, padding and groups, half of whose weights are zero, and images for it."""
     layer = nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), groups=2, dtype=dtype)
     with torch.no_grad():
         layer.weight.normal_(generator=generator).mul_(torch.rand(layer.weight.shape, generator=generator) < 0.5)

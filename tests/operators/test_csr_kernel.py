@@ -33,7 +33,7 @@ def draw(shape, density, seed, dtype):
 def test_results_are_those_of_dense_products(instructions, shape, density, batch, seed, dtype):
     generator, mask, weight, values, (starts, columns, *transposed) = draw(shape, density, seed, dtype)
     rtol, atol = (1e-12, 1e-12) if dtype == torch.float64 else (1e-4, 1e-4)
-    x, grad = (torch.randn(side, batch, generator=generator, dtype=dtype) for side in shape[::-1])
+    x, grad = (torch.randn(size, batch, generator=generator, dtype=dtype) for size in shape[::-1])
     bias = torch.randn(shape[0], generator=generator, dtype=dtype)
     y = csr_kernel.product(x, values, bias, starts, columns, instructions=instructions)
     torch.testing.assert_close(y, weight @ x + bias[:, None], rtol=rtol, atol=atol)
@@ -86,11 +86,11 @@ def test_instructions_that_the_machine_lacks_are_refused():
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_pictures_are_padded_and_sorted_by_remainders(dims, generator):
-    sides, step, padding = (5, 7, 4)[:dims], (2, 1, 3)[:dims], (1, 2, 0)[:dims]
-    rooms = [-(-(side + 2 * pad) // each) for side, pad, each in zip(sides, padding, step, strict=True)]
-    x = torch.randn(2, *sides, 3, generator=generator).movedim(-1, 1)  # channels last in memory
+    sizes, step, padding = (5, 7, 4)[:dims], (2, 1, 3)[:dims], (1, 2, 0)[:dims]
+    rooms = [-(-(size + 2 * pad) // each) for size, pad, each in zip(sizes, padding, step, strict=True)]
+    x = torch.randn(2, *sizes, 3, generator=generator).movedim(-1, 1)  # channels last in memory
     found = csr_kernel.arrange(x, step=step, padding=padding, rooms=rooms, before=2, after=3)
-    ends = [(pad, room * each - side - pad) for side, pad, each, room in zip(sides, padding, step, rooms, strict=True)]
+    ends = [(pad, room * each - size - pad) for size, pad, each, room in zip(sizes, padding, step, rooms, strict=True)]
     padded = torch.nn.functional.pad(x, [end for pair in reversed(ends) for end in pair])
     split = padded.reshape(2, 3, *(size for pair in zip(rooms, step, strict=True) for size in pair))
     order = 1, *range(3, 3 + 2 * dims, 2), 0, *range(2, 2 + 2 * dims, 2)

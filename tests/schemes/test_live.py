@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from orthosparse.init import sparse_delta_orthogonal_, sparse_orthogonal_
 from orthosparse.schemes._live import fill_live_
 
-sides = st.integers(1, 9)
+sizes = st.integers(1, 9)
 
 
 def seeded(seed):
@@ -30,7 +30,7 @@ def symbol(kernel, frequency):
     return (kernel.flatten(2) * waves).sum(-1)
 
 
-@given(sides, sides, st.integers(0, 999))
+@given(sizes, sizes, st.integers(0, 999))
 def test_live_rows_or_columns_of_a_matrix_are_orthonormal_and_the_others_empty(first, second, seed):
     goal, weight = masks_with_empty_channels((first, second), seed), torch.full((first, second), math.nan).double()
     count = int(goal.sum())
@@ -42,7 +42,7 @@ def test_live_rows_or_columns_of_a_matrix_are_orthonormal_and_the_others_empty(f
     assert torch.linalg.svdvals(weight).tolist() == pytest.approx(expected, abs=1e-12)
 
 
-@given(sides, sides, st.integers(0, 999), st.sampled_from(["center", "random", "mask"]))
+@given(sizes, sizes, st.integers(0, 999), st.sampled_from(["center", "random", "mask"]))
 def test_a_convolution_of_live_channels_is_an_isometry_of_every_wave(first, second, seed, tap):
     goal, weight = masks_with_empty_channels((first, second, 3, 3), seed), torch.empty(first, second, 3, 3).double()
     count = int(goal.sum())

@@ -1,9 +1,9 @@
 // The distance of a sparse matrix's Gram matrix from the identity, from its non-zeros.
 //
-// The smaller side has the lines, the larger one crosses them: G[j, k] sums v[i, j] v[i, k] over the crossings i. Some
-// lines are taken at once: for each crossing that has an entry in one of them, all its later entries are added to that
-// row of G. So the whole of G is never in memory, nothing left of its diagonal is computed, and a crossing is read from
-// memory once for all those lines.
+// Lines are the rows or the columns, whichever are fewer, and crossings the others: G[j, k] sums v[i, j] v[i, k] over the
+// crossings i. Some lines are taken at once: for each crossing that has an entry in one of them, all its later entries are
+// added to that row of G. So the whole of G is never in memory, nothing left of its diagonal is computed, and a crossing
+// is read from memory once for all those lines.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -82,9 +82,9 @@ bool gather(const Real* matrix, int64_t rows, int64_t cols, int64_t most, Entrie
     int64_t k = 0;
     for (int64_t row = 0; row < rows; ++row)
         for (const int64_t end = k + row_counts[row]; k < end; ++k) {
-            const int64_t place = next[found[k]]++;
-            entries.line_of[place] = static_cast<Index>(row);
-            entries.value[place] = values[k];
+            const int64_t index = next[found[k]]++;
+            entries.line_of[index] = static_cast<Index>(row);
+            entries.value[index] = values[k];
         }
     return true;
 }
@@ -214,7 +214,7 @@ PyObject* py_squares(PyObject*, PyObject* args) {
         Py_END_ALLOW_THREADS;
     }
     PyBuffer_Release(&view);
-    if (!fits) PyErr_SetString(PyExc_ValueError, "matrix: not of the size that its sides ask for");
+    if (!fits) PyErr_SetString(PyExc_ValueError, "matrix: not of the size that its shape asks for");
     if (!allocated) PyErr_NoMemory();
     if (!fits || !allocated) return nullptr;
     if (!few) return Py_NewRef(Py_None);

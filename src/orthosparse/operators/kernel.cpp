@@ -126,7 +126,7 @@ PyObject* py_run(PyObject*, PyObject* args) {
     return Py_NewRef(Py_None);
 }
 
-#include "kernel/pictures.hpp"
+#include "kernel/images.hpp"
 
 PyObject* py_arrange(PyObject*, PyObject* args) {
     int doubles;
@@ -136,7 +136,7 @@ PyObject* py_arrange(PyObject*, PyObject* args) {
                           n + 6, n + 7, n + 8, n + 9, n + 10, n + 11, n + 12, n + 13, n + 14, n + 15, n + 16, n + 17,
                           n + 18, n + 19))
         return nullptr;
-    const Pictures p{n[0], n[1], n[2], {n[3], n[4], n[5]}, {n[6], n[7], n[8], n[9], n[10]}, {n[11], n[12], n[13]},
+    const Images p{n[0], n[1], n[2], {n[3], n[4], n[5]}, {n[6], n[7], n[8], n[9], n[10]}, {n[11], n[12], n[13]},
                      {n[14], n[15], n[16]}, {n[17], n[18], n[19]}};
     Py_BEGIN_ALLOW_THREADS;
     if (doubles)
@@ -154,7 +154,7 @@ PyMethodDef METHODS[] = {
      "run(doubles, sampled, y, x, values, starts, others, order, bias, table, rows, batch, threads, instructions): "
      "compute a product of the arrays at these addresses; 0 for no order, bias or table."},
     {"arrange", py_arrange, METH_VARARGS,
-     "arrange(doubles, to, x, numbers): copy pictures into another order; the numbers are those of struct Pictures."},
+     "arrange(doubles, to, x, numbers): copy images into another order; the numbers are those of struct Images."},
     {"instruction_sets", py_instruction_sets, METH_NOARGS, "How many instruction sets run takes on this machine."},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -53,15 +53,15 @@ class Columns {
     };
 
     void insert(Column& column, uint32_t row, double value) {
-        const auto place = std::lower_bound(column.rows, column.rows + column.size, row) - column.rows;
+        const auto index = std::lower_bound(column.rows, column.rows + column.size, row) - column.rows;
         const size_t size = column.size + 1;
         const Column made{arena_.take<uint32_t>(size), arena_.take<double>(size), size};
-        std::copy_n(column.rows, place, made.rows);
-        std::copy_n(column.values, place, made.values);
-        made.rows[place] = row;
-        made.values[place] = value;
-        std::copy_n(column.rows + place, column.size - place, made.rows + place + 1);
-        std::copy_n(column.values + place, column.size - place, made.values + place + 1);
+        std::copy_n(column.rows, index, made.rows);
+        std::copy_n(column.values, index, made.values);
+        made.rows[index] = row;
+        made.values[index] = value;
+        std::copy_n(column.rows + index, column.size - index, made.rows + index + 1);
+        std::copy_n(column.values + index, column.size - index, made.values + index + 1);
         column = made;
     }
 
@@ -122,10 +122,10 @@ class Compressed {
     const vector<int64_t>& starts() const { return starts_; }
 
     void write(int64_t* cols, double* values) const {
-        vector<int64_t> place(starts_.begin(), starts_.end() - 1);
+        vector<int64_t> next(starts_.begin(), starts_.end() - 1);
         each([&](int64_t row, int64_t col, double value) {
-            cols[place[row]] = col;
-            values[place[row]++] = value;
+            cols[next[row]] = col;
+            values[next[row]++] = value;
         });
     }
 

@@ -46,7 +46,7 @@ inline void transpose(const double* from, float* to, int64_t width) {
 }
 #endif
 
-// The transpose of an 8 x 8 matrix of bits, one byte a row: swap off-diagonal squares of side 1, 2 and 4.
+// The transpose of an 8 x 8 matrix of bits, one byte a row: swap off-diagonal squares of size 1, 2 and 4.
 inline uint64_t transposed(uint64_t square) {
     uint64_t swap = (square ^ (square >> 7)) & 0x00AA00AA00AA00AAu;
     square ^= swap ^ (swap << 7);
@@ -112,9 +112,9 @@ class Block {
     // Column k of the block is a piece of row k of the result.
     void write_tall(int64_t base, int64_t end, Real* out, char* mask) {
         for (int64_t column = task_.first; column < task_.last; ++column) {
-            const int64_t place = (column - task_.first) * task_.height + base;
-            for (int64_t row = 0; row < end - base; ++row) out[place + row] = cast<Real>(at(column)[row]);
-            for (int64_t row = 0; row < end - base; ++row) mask[place + row] = live_[column] >> row & 1;
+            const int64_t offset = (column - task_.first) * task_.height + base;
+            for (int64_t row = 0; row < end - base; ++row) out[offset + row] = cast<Real>(at(column)[row]);
+            for (int64_t row = 0; row < end - base; ++row) mask[offset + row] = live_[column] >> row & 1;
         }
         clear(0, task_.width);
     }

@@ -28,9 +28,9 @@ namespace givens {
 #if defined(_MSC_VER)
 inline int bits_in(uint64_t bits) { return static_cast<int>(__popcnt64(bits)); }
 inline int lowest(uint64_t bits) {
-    unsigned long place;
-    _BitScanForward64(&place, bits);
-    return static_cast<int>(place);
+    unsigned long index;
+    _BitScanForward64(&index, bits);
+    return static_cast<int>(index);
 }
 #else
 inline int bits_in(uint64_t bits) { return __builtin_popcountll(bits); }

@@ -53,11 +53,11 @@ class Lists {
 
     void add(uint32_t column, uint32_t row) {
         const List old = lists_[column];
-        const auto place = std::lower_bound(old.rows, old.rows + old.size, row) - old.rows;
+        const auto index = std::lower_bound(old.rows, old.rows + old.size, row) - old.rows;
         const List made{arena_.take<uint32_t>(old.size + 1), old.size + 1};
-        std::copy_n(old.rows, place, made.rows);
-        made.rows[place] = row;
-        std::copy_n(old.rows + place, old.size - place, made.rows + place + 1);
+        std::copy_n(old.rows, index, made.rows);
+        made.rows[index] = row;
+        std::copy_n(old.rows + index, old.size - index, made.rows + index + 1);
         lists_[column] = made;
     }
     bool holds(uint32_t column, uint32_t row) {
