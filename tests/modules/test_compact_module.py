@@ -88,6 +88,21 @@ def test_a_state_dict_can_be_assigned_to_a_module_on_the_meta_device(kind, gener
     assert torch.equal(stored(x), layer(x))
 
 
+def test_memory_without_content_keeps_the_units(kind, generator):
+    layer = filled(kind, generator)
+    before, tables = layer.indices().clone(), [buffer.clone() for buffer in layer.buffers()]
+    layer._apply(lambda tensor: torch.full_like(tensor, 10**9))  # as `to_empty` may
+    assert torch.equal(layer.indices(), before)
+    assert all(map(torch.equal, layer.buffers(), tables))
+
+
+def test_units_that_were_lost_on_the_meta_device_are_those_of_a_new_module(kind, generator):
+    layer, new = filled(kind, generator).to("meta"), KINDS[kind]()
+    layer._apply(lambda tensor: torch.full_like(tensor, 10**9, device="cpu"))  # as `to_empty` may
+    assert all(map(torch.equal, layer.buffers(), new.buffers()))
+    assert layer(inputs_of(new, generator)).shape == new(inputs_of(new, generator)).shape
+
+
 @pytest.mark.parametrize("spoil", ["columns", "row_starts", "length", "one"])
 def test_a_state_of_impossible_places_is_refused_and_nothing_loaded(kind, spoil, generator):
     layer, other = filled(kind, generator), filled(kind, generator)

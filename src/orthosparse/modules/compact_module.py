@@ -58,8 +58,7 @@ class Compact(nn.Module):
         self.register_parameter(
             "bias", nn.Parameter(torch.zeros(out_features, device=device, dtype=dtype)) if bias else None
         )
-        # Evenly spread, until `move` or a state dict sets the indices.
-        indices = torch.arange(units, device=device) * room // max(units, 1)
+        indices = self._spread(units, device)
         self.register_buffer("row_starts", torch.zeros(self.grid[0] + 1, dtype=torch.int32, device=device))
         self.register_buffer("columns", (indices % self.grid[1]).to(torch.int32))
         self.row_starts.copy_(self._row_starts(indices))
@@ -147,6 +146,15 @@ class Compact(nn.Module):
 
         return starts_of(indices // self.grid[1], self.grid[0])
 
+    def _spread(self, units: int, device: Any) -> Tensor:
+        """Return evenly spread indices, which hold until `move` or a state dict sets others."""
+        return torch.arange(units, device=device) * (self.grid[0] * self.grid[1]) // max(units, 1)
+
+    def _write(self, indices: Tensor) -> None:
+        self.columns.copy_(indices % self.grid[1])
+        self.row_starts.copy_(self._row_starts(indices))
+        self.refresh()
+
     def move(self, indices: Tensor) -> Tensor:
         """Make other units active, as many as before, in place; return the previous position of each, or -1 if new.
 
@@ -163,9 +171,7 @@ class Compact(nn.Module):
         inside = len(indices) == len(before) and bool(((indices >= 0) & (indices < room)).all())
         if indices.dim() != 1 or not inside or not bool((indices.diff() > 0).all()):
             raise ValueError(f"indices: expected {len(before)} increasing integers below {room}; got {indices}")
-        self.columns.copy_(indices % self.grid[1])
-        self.row_starts.copy_(self._row_starts(indices))
-        self.refresh()
+        self._write(indices)
         if not len(indices):
             return indices
         source = torch.searchsorted(before, indices).clamp(max=len(before) - 1)
@@ -202,10 +208,19 @@ class Compact(nn.Module):
         return f"{sizes}, bias={self.bias is not None}, density={self.density:.4g}{unit}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Compact":
+        before = dict(self._buffers)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, buffer in self._buffers.items():  # Module.type() casts every buffer
+        lost = False
+        for name, old in before.items():
+            buffer = self._buffers[name]
             assert buffer is not None
-            self._buffers[name] = buffer.to(torch.int32)
+            assert old is not None
+            self._buffers[name] = buffer = buffer.to(torch.int32)  # Module.type() casts every buffer
+            if not old.is_meta and buffer is not old:
+                buffer.copy_(old)  # Module.to_empty() brings nothing along
+            lost = lost or (old.is_meta and not buffer.is_meta)
+        if lost:
+            self._write(self._spread(self.units, self.columns.device))
         return self
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
