@@ -61,3 +61,10 @@ def test_a_format_is_that_of_the_copy_alone():
     last = in_format(layer, torch.channels_last)
     assert last.weight.is_contiguous(memory_format=torch.channels_last)
     assert layer.weight.is_contiguous()
+
+
+def test_nans_differ_in_any_output_and_what_is_not_finite_in_both_does_not():
+    one, two, nan, inf = (torch.tensor([1.0, value]) for value in (1.0, 2.0, torch.nan, torch.inf))
+    assert difference([one, nan], [one, two]) == difference([nan, one], [two, one]) == float("inf")
+    assert difference([inf], [two]) == difference([one], [nan]) == difference([-inf], [inf]) == float("inf")
+    assert difference([inf, nan, one], [inf, nan, two]) == 0.5

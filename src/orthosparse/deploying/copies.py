@@ -59,7 +59,9 @@ def outputs_of(model: nn.Module, arguments: Arguments) -> list[Tensor]:
 
 
 def difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
-    """Return the largest difference, as a fraction of the largest expected output; infinity if shapes differ.
+    """Return the largest difference, as a fraction of the largest expected output.
+
+    Infinity if shapes differ, or if an entry is infinite or NaN in one of the two alone.
 
     Example:
         >>> difference([torch.tensor([1.0, 4.0])], [torch.tensor([2.0, 4.0])])
@@ -68,9 +70,14 @@ def difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
     if [x.shape for x in outputs] != [y.shape for y in expected]:
         return float("inf")
     pairs = [(to_float64(x), to_float64(y)) for x, y in zip(outputs, expected, strict=True) if x.numel()]
-    scale = max((float(y.abs().max()) for _, y in pairs), default=0.0)
-    gap = max((float((x - y).abs().max()) for x, y in pairs), default=0.0)
+    scale = max((float(y.abs().nan_to_num(0.0, posinf=0.0).max()) for _, y in pairs), default=0.0)
+    gap = max((_gap(x, y) for x, y in pairs), default=0.0)
     return gap / scale if scale else gap
+
+
+def _gap(x: Tensor, y: Tensor) -> float:
+    equal = (x == y) | (x.isnan() & y.isnan())
+    return float((x - y).abs().masked_fill(equal, 0.0).nan_to_num(torch.inf, posinf=torch.inf).max())
 
 
 def in_format(model: M, memory_format: torch.memory_format) -> M:
