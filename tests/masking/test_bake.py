@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from masking.models import coins, filled, mlp, sparse_mlp, x_of
-from orthosparse import masking
+from orthosparse import compact, masking
 from orthosparse.layers import leaf
 
 
@@ -110,3 +110,18 @@ def test_masks_that_torch_removes_leave_a_module_that_saves_loads_and_can_be_mas
     assert model[0].weight[masks["0"]].count_nonzero() == 0
     masking.bake(model)
     assert str(model) == str(mlp(generator))
+
+
+def test_compact_layers_that_are_baked_in_inference_mode_can_be_trained():
+    model = nn.Sequential(nn.Linear(8, 8))
+    masking.attach(model, {"0": torch.eye(8, dtype=torch.bool)})
+    compact(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for bake in (False, True):
+        model(torch.ones(1, 8)).sum().backward()
+        optimizer.step()
+        with torch.inference_mode():
+            masking.bake(model, optimizer=optimizer) if bake else None
+    model(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+    assert type(model[0]) is nn.Linear

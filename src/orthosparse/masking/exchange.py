@@ -120,7 +120,8 @@ def uncompact(
             raise ValueError(f"model: expected one around its layers; got a {type(module).__name__} itself")
         if is_sharded(module.values):
             raise ValueError(f"model: expected values that are not sharded; {name!r} is (before fully_shard, that is)")
-    exchange_all(model, [(module, form(module)) for module in compact.values()], optimizer)
+    with torch.inference_mode(False):  # what is made in inference mode could not be trained
+        exchange_all(model, [(module, form(module)) for module in compact.values()], optimizer)
 
 
 @contextmanager
