@@ -138,3 +138,12 @@ def test_what_a_block_registers_is_gone_and_what_it_removes_is_back():
     assert isinstance(model[1], nn.ReLU)
     assert len(optimizer.param_groups) == 1
     assert all(map(lambda a, b: a is b, optimizer.param_groups[0]["params"], parameters))
+
+
+def test_a_single_number_is_restored_too():
+    model = nn.Module()
+    model.scale, model.weight = nn.Parameter(torch.tensor(3.0)), nn.Parameter(torch.ones(2, 2))
+    model.weight.grad = torch.ones(2, 2).to_sparse()
+    with pytest.raises(NotImplementedError):
+        masking.attach(model, {"scale": torch.tensor(False), "weight": torch.eye(2).bool()})
+    assert model.scale == 3

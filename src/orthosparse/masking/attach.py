@@ -38,7 +38,8 @@ def attach(
     """Attach masks to tensors of `model`: weights outside the masks become zero and stay zero under any optimizer.
 
     Parameters stay the same objects, so you can build the optimizer before or after. Modules that share a parameter
-    share its mask. If the call raises, or is interrupted, the model is unchanged.
+    share its mask. If the call raises, or is interrupted, the model is unchanged: until it returns, it holds a copy of
+    the values that it overwrites.
 
     Args:
         masks: bool tensors by layer name, each in the shape of the whole (not sharded) tensor. Tensors that are not

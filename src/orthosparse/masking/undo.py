@@ -17,12 +17,12 @@ class Saved:
     """Values of tensors, as they were before they were written to."""
 
     def __init__(self) -> None:
-        self._entries: list[tuple[Tensor, Tensor | None, Tensor]] = []  # tensor, which of its entries, their values
+        self._entries: list[tuple[Tensor, tuple[Tensor, ...], Tensor]] = []  # tensor, indices, values; () for all
 
     def save(self, tensor: Tensor) -> None:
         """Save all values of a tensor."""
         (part,) = local_parts(tensor)
-        self._entries.append((part.data, None, part.detach().clone()))
+        self._entries.append((part.data, (), part.detach().clone()))
 
     def save_off(self, tensor: Tensor, mask: Tensor, start: float) -> None:
         """Save what `fill_off_` with the same arguments would overwrite."""
@@ -30,19 +30,20 @@ class Saved:
         if part.is_meta:
             return
         lost = kept.to(part.device).logical_not().logical_and_(part.detach() != start)
-        if int(lost.count_nonzero()) > 0.75 * lost.numel():  # a copy of all takes less memory than copies of these
-            self.save(tensor)
+        if not lost.dim() or 8 * lost.dim() * int(lost.count_nonzero()) > part.element_size() * lost.numel():
+            self.save(tensor)  # the indices of these entries would take more memory
         else:
-            self._entries.append((part.data, lost, part.detach()[lost]))
+            indices = lost.nonzero(as_tuple=True)
+            self._entries.append((part.data, indices, part.detach()[indices]))
 
     @torch.no_grad()
     def restore(self) -> None:
         """Write the values back."""
-        for tensor, which, values in reversed(self._entries):
-            if which is None:
-                tensor.copy_(values)
+        for tensor, indices, values in reversed(self._entries):
+            if indices:
+                tensor[indices] = values
             else:
-                tensor.masked_scatter_(which, values)
+                tensor.copy_(values)
 
 
 @contextmanager
