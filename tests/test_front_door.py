@@ -323,6 +323,21 @@ def test_an_interrupt_in_the_last_layer_leaves_the_first_as_it_was(monkeypatch):
     assert_same(before, state_of(model))
 
 
+@pytest.mark.parametrize("part", ["left_dense", "label", "_entries"])
+@pytest.mark.parametrize("scheme", ["eoi", "base"])
+def test_what_fails_in_the_report_leaves_the_model_as_it_was(monkeypatch, scheme, part):
+    model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32))
+    before = state_of(model)
+
+    def interrupted(*given, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(front_door, part, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        orthosparse.sparsify(model, 0.5, scheme=scheme, structure="block:16")
+    assert_same(before, state_of(model))
+
+
 @pytest.mark.parametrize("make_sparse", [orthosparse.sparsify, orthosparse.prune])
 @pytest.mark.parametrize("view", [lambda weight: weight, lambda weight: weight.T], ids=["itself", "transposed"])
 def test_layers_that_share_memory_without_being_tied_are_refused_since_one_would_overwrite_the_other(view, make_sparse):

@@ -147,6 +147,9 @@ def sparsify(
     del chosen  # each mask can be freed as soon as its layer has another one
     draw = partial(fill, model, gain=gain, bias_std=bias_std, progress=progress, **filled_by)
     measure = partial(_rows, asked=asked, floors=floors, scored=scored, structure=structure, gain=gain)
+    total = sum(asked.values()) if structure == ENTRIES else _entries(density, layers)
+    names = label(distribute, density, scored is not None), fill.name
+    left, replaced = left_dense(model, layers), fill.name != "base"
     if _can_draft(fill, layers):
         rows = _drafted(model, masks, layers, draw, measure, seed)
     else:
@@ -155,9 +158,6 @@ def sparsify(
             masking.attach(model, masks, layers=layers, filled=not fill.is_own)
             masking.synchronize(model, group)
             rows = measure(masks, layers)
-    total = sum(asked.values()) if structure == ENTRIES else _entries(density, layers)
-    names = label(distribute, density, scored is not None), fill.name
-    left, replaced = left_dense(model, layers), fill.name != "base"
     return Report(tuple(rows), total, *names, gain, seed, left, structure, replaced)
 
 
