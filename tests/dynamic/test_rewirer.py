@@ -579,3 +579,16 @@ def test_a_rewirer_may_be_replaced_and_goes_on_when_its_successor_is_gone(grow):
     older.load_state_dict(older.state_dict())  # so that it listens again
     train(model, optimizer, older, 2)
     assert older.updates == 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_state_that_was_loaded_to_the_cpu_goes_on_on_the_gpu():
+    model = make().cuda()
+    optimizer, (x, y) = sgd(model), (each.cuda() for each in batch())
+    rewirer = orthosparse.Rewirer(model, optimizer, grow="momentum", every=1, steps=10)
+    for _ in range(2):
+        F.cross_entropy(model(x), y).backward()
+        rewirer.step()
+        state = rewirer.state_dict()
+        rewirer.load_state_dict({**state, "momentum": {name: each.cpu() for name, each in state["momentum"].items()}})
+    assert rewirer.updates == 2

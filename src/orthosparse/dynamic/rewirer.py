@@ -190,6 +190,7 @@ class Rewirer:
         saved = read_state(state, {name: units.shape for name, units in self.units.items()})
         self._gradients.stop()
         self.taken, self.updates, self.postponed, self.seed, self.momentum, moved = saved
+        self.momentum = {name: score.to(self.units[name].like.device) for name, score in self.momentum.items()}
         self.moved, self.moved_in_all = {}, dict.fromkeys(self.units, 0) | moved
         self._listen_when_due()
 
