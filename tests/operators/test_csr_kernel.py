@@ -4,7 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+from orthosparse import SparseConv, SparseLinear
 from orthosparse.operators import csr_kernel, csr_tables
 
 pytestmark = pytest.mark.skipif(not csr_kernel.is_built(), reason="the kernel was not built")
@@ -41,6 +43,19 @@ def test_results_are_those_of_dense_products(instructions, shape, density, batch
     torch.testing.assert_close(x_grad, weight.T @ grad, rtol=rtol, atol=atol)
     found = csr_kernel.sampled(grad, x, starts, columns, instructions=instructions)
     torch.testing.assert_close(found[0], (grad @ x.T)[mask], rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_values_and_biases_of_another_size_are_refused_since_the_kernel_would_read_past_their_end(size):
+    linear, convolution = SparseLinear(8, 3, entries=3), SparseConv(4, 3, (3, 3), entries=3)
+    for layer, x in ((linear, torch.ones(1, 8)), (convolution, torch.ones(1, 4, 3, 3))):
+        for name, own in (("values", (1, 3)), ("bias", (3,))):
+            before = getattr(layer, name)
+            setattr(layer, name, nn.Parameter(torch.ones(*own[:-1], size)))
+            with pytest.raises(ValueError, match=f"{name}: expected 3, one for each .*; got {size}"):
+                layer(x)
+            setattr(layer, name, before)
+        layer(x).sum().backward()
 
 
 @pytest.mark.parametrize("batch", [1, 5, 33, 128, 200])

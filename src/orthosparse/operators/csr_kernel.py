@@ -139,6 +139,10 @@ def _run(
 ) -> None:
     if y.dtype != values.dtype or x.dtype != values.dtype or (bias is not None and bias.dtype != values.dtype):
         raise TypeError(f"x: expected the type of the weight and its bias, {values.dtype}; got {x.dtype}")
+    if values.numel() != len(others):
+        raise ValueError(f"values: expected {len(others)}, one for each active entry; got {values.numel()}")
+    if bias is not None and bias.numel() != len(y):
+        raise ValueError(f"bias: expected {len(y)}, one for each output; got {bias.numel()}")
     kernel, widest = _kernel()
     kernel.run(
         x.dtype == torch.float64,
