@@ -201,6 +201,14 @@ def test_a_model_on_the_meta_device_is_loaded_by_assigning(path):
     assert bits(other.state_dict()) == bits(model.state_dict())
 
 
+def test_a_default_device_does_not_matter(path):
+    model, loaded = sparse(), Net()
+    with torch.device("meta"):
+        save_compact(model, path)
+        load_compact(path, loaded)
+    assert bits(loaded.state_dict()) == bits(model.state_dict())
+
+
 def test_wrappers_are_looked_through(path):
     model = sparse()
     save_compact(torch.compile(model), path)

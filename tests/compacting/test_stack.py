@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from compacting.models import batch_for, masked_net
 from compacting.test_ranks import batches, mlp, optimizer_of, train
 from contracts.ranks import on_two_ranks
 from orthosparse import compact, expand, masks_of
@@ -73,3 +74,16 @@ def broadcast(rank):
 @pytest.mark.stack("DCP with broadcast", "compact")
 def test_a_checkpoint_of_rank_0_is_broadcast_into_the_shards_of_compact_layers(tmp_path):
     on_two_ranks(broadcast, tmp_path)
+
+
+def test_a_default_device_does_not_matter(generator):
+    model = masked_net(generator).eval()  # without dropout
+    x, _ = batch_for(model, generator)
+    twin = copy.deepcopy(model)
+    compact(twin)
+    twin(x).sum().backward()
+    with torch.device("meta"):
+        compact(copy.deepcopy(model), x)  # measured
+        compact(model)
+        model(x).sum().backward()
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), twin.parameters(), strict=True))

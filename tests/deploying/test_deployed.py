@@ -73,6 +73,14 @@ def test_entries_that_are_faster_are_taken_and_verified(generator):
     assert table.live == int(sum(layer.weight.count_nonzero() for layer in (model[0], model[2])))
 
 
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_a_default_device_does_not_matter(kind, generator):
+    model, x = network(kind, generator), images(generator)
+    with torch.device("meta"):
+        deployed, _ = deploy(model, x, compile=False)
+    torch.testing.assert_close(deployed(x), model.eval()(x), rtol=1e-9, atol=1e-9)
+
+
 def test_a_network_of_dense_weights_is_returned_dense(generator):
     model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
     _, table = deploy(model, torch.randn(2, 32, generator=generator), compile=False)

@@ -128,7 +128,7 @@ def _state_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, int]]:
 
 def _take_rows(state: dict[str, Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
     """Take the tables of layers for inference out of a state dict; return how they are packed, and their codes."""
-    rows, codes = {}, [torch.empty(0, dtype=torch.uint8)]
+    rows, codes = {}, [torch.empty(0, dtype=torch.uint8, device="cpu")]
     for prefix in [key.removesuffix("values") for key in state if key.rpartition(".")[2] == "values"]:
         names = f"{prefix}row_starts", f"{prefix}columns"
         if all(name in state for name in names) and (found := pack_rows(*(state[name] for name in names))):

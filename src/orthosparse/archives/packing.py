@@ -83,12 +83,12 @@ def unpack(packing: Packing, values: Tensor, code: Tensor) -> tuple[Tensor, Tens
         raise ValueError(f"expected values and indices of a tensor of shape {shape}; got {values.numel()} values")
     count = units - active if packing.inverted else active
     indices = decode(code.numpy(), count, packing.low_bits, units)
-    grid = torch.full((units,), packing.inverted)
+    grid = torch.full((units,), packing.inverted, device="cpu")
     grid[torch.from_numpy(indices)] = not packing.inverted
     if block > 1:
         grid = grid.view(shape[0] // block, -1)
     mask = tiled(grid, block, shape).view(shape)
-    bits = torch.zeros(shape, dtype=_INTEGERS[values.element_size()])
+    bits = torch.zeros(shape, dtype=_INTEGERS[values.element_size()], device="cpu")
     bits[mask] = bits_of(values)
     return bits.view(values.dtype), mask
 

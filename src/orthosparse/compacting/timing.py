@@ -64,7 +64,8 @@ def _inputs_of(model: nn.Module, batch: Any, modules: set[nn.Module]) -> dict[nn
 
 def _ratio(candidate: Candidate, inputs: list[Inputs]) -> float:
     device, generator = candidate.parameter.device, torch.Generator().manual_seed(0)
-    samples = [torch.randn(shape, generator=generator).to(device, dtype).requires_grad_() for shape, dtype in inputs]
+    drawn = [(torch.randn(shape, generator=generator, device="cpu"), dtype) for shape, dtype in inputs]
+    samples = [x.to(device, dtype).requires_grad_() for x, dtype in drawn]
     compact = build(candidate)
     steps = {
         "masked": _step(candidate.module, samples, candidate.parameter),

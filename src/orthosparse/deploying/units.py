@@ -24,7 +24,8 @@ class Constants:
     @staticmethod
     def none(size: int) -> "Constants":
         """Return `size` channels, none of which is constant."""
-        return Constants(torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.float64))
+        known = torch.zeros(size, dtype=torch.bool, device="cpu")
+        return Constants(known, known.double())
 
     def __and__(self, which: Tensor) -> "Constants":
         """Return only the constants of some channels."""
@@ -162,7 +163,7 @@ def matrix_of(module: Layer) -> Tensor:
 def bias_of(module: Layer) -> Tensor:
     """Return the bias of a layer in float64 on the CPU; zeros if it has none."""
     if module.bias is None:
-        return torch.zeros(len(module.weight), dtype=torch.float64)
+        return torch.zeros(len(module.weight), dtype=torch.float64, device="cpu")
     return module.bias.cpu().double()
 
 

@@ -46,7 +46,7 @@ def product(
         order: entry k of the matrix is ``values[0, order[k]]``; None: ``values[0, k]``.
         instructions: index of the set of vector instructions to use; None: the widest.
     """
-    y = torch.empty(len(starts) - 1, x.shape[1], dtype=x.dtype)
+    y = x.new_empty(len(starts) - 1, x.shape[1])
     bias = None if bias is None else bias.contiguous()
     _run(False, y, x, values.contiguous(), starts, others, order, bias, None, instructions)
     return y
@@ -69,7 +69,7 @@ def window_product(
         table: index in `x` at which the window of each column of the matrix begins, int64; all windows lie inside `x`.
         order: as in `product`.
     """
-    y = torch.empty(len(starts) - 1, length, dtype=x.dtype)
+    y = x.new_empty(len(starts) - 1, length)
     bias = None if bias is None else bias.contiguous()
     _run(False, y, x, values.contiguous(), starts, others, order, bias, table, None)
     return y
@@ -96,7 +96,7 @@ def arrange(
     """
     pitch = len(x) * math.prod(rooms) if pitch is None else pitch
     number = x.shape[1] * math.prod(step) * pitch
-    to = torch.empty(before + number + after, dtype=x.dtype)
+    to = x.new_empty(before + number + after)
     to[:before], to[before + number :] = 0, 0
     strides, missing = x.stride(), (0,) * (5 - x.dim())
     ones = tuple(1 for _ in missing)
@@ -120,7 +120,7 @@ def sampled(
     Args:
         table: row j is the window of `x` that begins at ``table[j]``, as in `window_product`; None: `x` is a matrix.
     """
-    values = torch.zeros(1, len(others), dtype=x.dtype)  # the result if there are no samples
+    values = x.new_zeros(1, len(others))  # the result if there are no samples
     _run(True, grad, x, values, starts, others, None, None, table, instructions)
     return values
 
