@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from compacting.models import masked_net
-from orthosparse import compact, sparsify
+from orthosparse import compact, expand, sparsify
 from orthosparse.compacting.forms import build, candidates_of, form_of, unit_of
 from orthosparse.masking import attach
 
@@ -87,3 +87,48 @@ def test_masks_on_the_meta_device_cannot_say_what_is_active():
     attach(model, {"0": torch.eye(4, dtype=torch.bool)})
     with pytest.raises(ValueError, match="model: expected masks that lie in memory; that of '0' is on the meta device"):
         compact(model)
+
+
+def _with_buffer(layer):
+    layer.register_buffer("scale", torch.ones(1))
+
+
+def _with_parameter(layer):
+    layer.register_parameter("lora", nn.Parameter(torch.ones(2)))
+
+
+def _with_module(layer):
+    layer.adapter = nn.Linear(2, 2)
+
+
+def _with_forward(layer):
+    forward = layer.forward
+    layer.forward = lambda x: 2 * forward(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (_with_buffer, "the layer also holds 'scale'"),
+        (_with_parameter, "the layer also holds 'lora'"),
+        (_with_module, "the layer also holds 'adapter'"),
+        (_with_forward, "the layer has a forward of its own"),
+    ],
+)
+@pytest.mark.parametrize("when", ["before the mask", "after it"])
+def test_a_layer_that_holds_or_does_more_than_torchs_stays_as_it_is(change, note, when, generator):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    if when == "before the mask":
+        change(model[0])
+    attach(model, {name: torch.rand(8, 8, generator=generator) < 0.5 for name in "01"})
+    if when == "after it":
+        change(model[0])
+    state = list(model.state_dict())
+    x = torch.randn(3, 8, generator=generator)
+    expected = model(x)
+    table = compact(model)
+    assert table.exchanged == {"1": "entries"}
+    assert table.rows[0].note == note
+    torch.testing.assert_close(model(x), expected)
+    expand(model)
+    assert list(model.state_dict()) == state

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse.compacting.table import MASKED
-from orthosparse.layers import leaf
+from orthosparse.layers import TRANSPARENT, leaf
 from orthosparse.masking.attach import masked_owners_of
 from orthosparse.masking.masked_tensor import MaskedTensor, masked_tensors
 from orthosparse.modules.block import BlockConv1x1, BlockLinear
@@ -169,7 +169,11 @@ def _why_not(model: nn.Module, module: nn.Module, tensor: str, masked: MaskedTen
         return "another parametrization follows the mask"
     if "bias" in getattr(module, "parametrizations", ()):
         return "the bias has a mask or another parametrization"
-    return ""
+    if "forward" in vars(module):
+        return "the layer has a forward of its own"
+    held = (*module._parameters, *module._buffers, *module._modules)
+    others = [name for name in held if name not in ("weight", "bias", "parametrizations", TRANSPARENT)]
+    return f"the layer also holds {others[0]!r}" if others else ""
 
 
 def _has_taps(module: Any) -> bool:
