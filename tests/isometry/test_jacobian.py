@@ -550,3 +550,17 @@ def test_only_integers_are_taken_for_tokens(x):
         singular_values(nn.Linear(3, 3), x)
     with pytest.raises(TypeError, match=r"got torch.int64. A model of integers \(tokens\)"):
         singular_values(nn.Linear(3, 3), torch.ones(2, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("method", ["exact", "matrix_free"])
+def test_anomaly_detection_does_not_matter(method):
+    model, x = mlp(6, 5, 4), randn(3, 6)
+
+    def values():
+        return singular_values(model, x, method=method, k=2, generator=torch.Generator().manual_seed(0)).values
+
+    expected = values()
+    with torch.autograd.set_detect_anomaly(True):
+        found = values()
+        assert torch.is_anomaly_enabled()
+    assert torch.equal(found, expected)

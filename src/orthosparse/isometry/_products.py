@@ -69,9 +69,10 @@ class Jacobian:
         if len(vectors) == 1:
             (one,) = torch.autograd.grad(source, target, shaped[0], retain_graph=True, materialize_grads=True)
             return one.reshape(1, self.batch, -1)
-        (many,) = torch.autograd.grad(
-            source, target, shaped, retain_graph=True, is_grads_batched=True, materialize_grads=True
-        )
+        with torch.autograd.set_detect_anomaly(False):  # which cannot look into batches
+            (many,) = torch.autograd.grad(
+                source, target, shaped, retain_graph=True, is_grads_batched=True, materialize_grads=True
+            )
         return many.reshape(len(vectors), self.batch, -1)
 
     def _samples_interact(self) -> bool:
