@@ -240,6 +240,17 @@ def test_flops_are_those_of_the_active_weights(kind, generator):
     assert counter.get_total_flops() == 2 * layer.values.numel() * (y.numel() // layer.out_features)
 
 
+def test_shapes_are_inferred_on_the_meta_device(kind, generator):
+    layer = filled(kind, generator)
+    x = inputs_of(layer, generator)
+    expected = layer(x)
+    layer.to("meta")
+    found = layer(x.to("meta").requires_grad_())
+    assert (found.shape, found.dtype, found.device.type) == (expected.shape, expected.dtype, "meta")
+    found.sum().backward()
+    assert layer.values.grad.shape == layer.values.shape
+
+
 @pytest.mark.parametrize("bad", ["features", "type"])
 def test_inputs_that_do_not_fit_are_refused(kind, bad, generator):
     layer = filled(kind, generator)

@@ -16,7 +16,7 @@ from torch import Tensor
 from orthosparse.operators import block_batched, block_launches
 from orthosparse.operators.block_plan import GROUPS
 from orthosparse.operators.block_plan import plan_of as plan_of
-from orthosparse.operators.registration import Kind, cast, check_factors, linear, matrix, register
+from orthosparse.operators.registration import Kind, cast, check_factors, linear, matrix, register, under_autocast
 
 SIZES = tuple(GROUPS)
 _KERNEL_TYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -31,9 +31,8 @@ def block_linear(x: Tensor, values: Tensor, bias: Tensor | None, plan: Tensor, s
         plan: the indices of the blocks, from `plan_of`.
         shape: (outputs, inputs) of the whole weight.
     """
-    kind = x.device.type
-    if torch.is_autocast_enabled(kind):
-        x, values, bias = cast(torch.get_autocast_dtype(kind), x, values, bias)
+    if under_autocast(x):
+        x, values, bias = cast(torch.get_autocast_dtype(x.device.type), x, values, bias)
     check_factors(x, values, inputs=shape[1])
     blocks, size, _ = values.shape
     return linear(_KIND, x, values, bias, plan, blocks, size, *shape)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from orthosparse.operators import csr_kernel, csr_torch
 from orthosparse.operators.block_plan import starts_of
-from orthosparse.operators.registration import Kind, cast, check_factors, linear, matrix, register
+from orthosparse.operators.registration import Kind, cast, check_factors, linear, matrix, register, under_autocast
 
 _backend = csr_kernel if csr_kernel.is_built() else csr_torch
 
@@ -26,7 +26,7 @@ def csr_linear(x: Tensor, values: Tensor, bias: Tensor | None, *tables: Tensor) 
         values: ``[1, entries]``.
         tables: from `csr_tables`.
     """
-    if torch.is_autocast_enabled(x.device.type):
+    if under_autocast(x):
         x, values, bias = cast(torch.float32, x, values, bias)
     check_factors(x, values, inputs=len(tables[2]) - 1)
     return linear(_KIND, _laid_out(x) if torch.is_grad_enabled() else x, values, bias, *tables)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from orthosparse.operators import windows
-from orthosparse.operators.registration import Kind, cast, linear, register
+from orthosparse.operators.registration import Kind, cast, linear, register, under_autocast
 from orthosparse.operators.windows import Geometry, check_input
 
 
@@ -30,7 +30,7 @@ def csr_convolution(
         ValueError: `x` has another shape or device than the weight expects, or is smaller than the kernel.
         TypeError: `x` has another dtype than the weight.
     """
-    if torch.is_autocast_enabled(x.device.type):
+    if under_autocast(x):
         x, values, bias = cast(torch.float32, x, values, bias)
     check_input(x, values, inputs, geometry)
     return linear(_KIND, x, values, bias, *tables, inputs, *geometry, x.shape[2:])

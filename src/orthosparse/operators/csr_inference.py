@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from orthosparse.operators import csr_kernel, csr_torch, windows
-from orthosparse.operators.registration import check_factors, is_direct, matrix
+from orthosparse.operators.registration import check_factors, is_direct, matrix, under_autocast
 from orthosparse.operators.windows import Geometry, check_input
 
 _library = torch.library.Library("orthosparse", "FRAGMENT")
@@ -86,7 +86,7 @@ def _prepared(x: Tensor, values: Tensor) -> Tensor:
     """
     if torch.is_grad_enabled() and (x.requires_grad or values.requires_grad):
         raise RuntimeError("layers for inference have no gradients; call them under torch.inference_mode()")
-    return x.to(values.dtype) if torch.is_autocast_enabled(x.device.type) and x.is_floating_point() else x
+    return x.to(values.dtype) if under_autocast(x) and x.is_floating_point() else x
 
 
 def _linear(

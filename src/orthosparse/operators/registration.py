@@ -76,7 +76,8 @@ class _Direct(torch.autograd.Function):
 
 def is_direct(x: Tensor) -> bool:
     """Whether to bypass torch's dispatcher, which takes longer than many kernels: no one traces or counts operators."""
-    return type(x) in (Tensor, nn.Parameter) and not torch.compiler.is_compiling() and not _is_watched()
+    plain = type(x) in (Tensor, nn.Parameter) and not x.is_meta
+    return plain and not torch.compiler.is_compiling() and not _is_watched()
 
 
 def _is_watched() -> bool:
@@ -178,7 +179,7 @@ def check_like(x: Tensor, values: Tensor) -> None:
     """
     if x.device != values.device:
         raise ValueError(f"x: expected the device of the weight, {values.device}; got {x.device}")
-    if x.dtype != values.dtype and not torch.is_autocast_enabled(x.device.type):
+    if x.dtype != values.dtype and not under_autocast(x):
         raise TypeError(f"x: expected the type of the weight, {values.dtype}; got {x.dtype}")
 
 
@@ -231,15 +232,19 @@ def _count_flops(kind: Kind) -> None:
         return flops(grad_shape, out_shape)
 
 
+def under_autocast(x: Tensor) -> bool:
+    """Whether autocast is enabled on the device of a tensor; the meta device has none."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
+
+
 def without_autocast(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Make `function`, whose first argument is a tensor, compute in the dtype of its arguments under autocast too."""
 
     @wraps(function)
     def run(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        kind = x.device.type
-        if not torch.is_autocast_enabled(kind):
+        if not under_autocast(x):
             return function(x, *args, **kwargs)
-        with torch.autocast(kind, enabled=False):
+        with torch.autocast(x.device.type, enabled=False):
             return function(x, *args, **kwargs)
 
     return run
