@@ -219,3 +219,13 @@ def test_a_tensor_whose_name_torch_cannot_parametrize_is_refused_before_anything
     with pytest.raises(ValueError, match="masks: 'keys' has a name, 'keys', that torch's parametrizations cannot have"):
         masking.attach(model, {"read": mask, "keys": mask})
     assert [*model.state_dict()] == ["keys", "read.weight", "read.bias"]
+
+
+def test_weights_of_eight_bits_are_refused_before_anything_changes():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = nn.Parameter(model[1].weight.detach().to(torch.float8_e4m3fn))
+    before = model[0].weight.clone()
+    with pytest.raises(ValueError, match=r"masks: '1' is of type torch\.float8_e4m3fn, which torch cannot mask"):
+        masking.attach(model, dict.fromkeys("01", torch.eye(4, dtype=torch.bool)))
+    assert masking.masks_of(model) == {}
+    assert torch.equal(model[0].weight, before)

@@ -176,6 +176,9 @@ def why_unmaskable(module: nn.Module, tensor: str) -> str | None:
         return "has another parametrization; remove that first (spectral norm can be registered again after the mask)"
     if reason := why_unnameable(tensor):
         return reason
+    dtype = module._parameters[tensor].dtype  # type: ignore[union-attr]
+    if dtype.is_floating_point and dtype.itemsize == 1:
+        return f"is of type {dtype}, which torch cannot mask"
     if hasattr(module, f"{tensor}_mask"):
         return f"stands beside an attribute '{tensor}_mask' of the module's own"
     return None
