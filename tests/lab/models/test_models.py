@@ -150,6 +150,12 @@ def test_sizes_that_make_no_network_are_refused(name, options, message):
         build(name, **{"classes": 10, "in_shape": CIFAR, **options})
 
 
+@pytest.mark.parametrize("given", ["wide", 2.5])
+def test_sizes_that_are_no_whole_numbers_are_named(given):
+    with pytest.raises(TypeError, match=f"width: expected a whole number; got {given!r}"):
+        build("mlp", classes=10, in_shape=CIFAR, width=given)
+
+
 def test_a_model_is_checked_against_the_data_without_a_trace(generator):
     model = build("resnet32", classes=10, in_shape=CIFAR, generator=generator)
     before = {key: value.clone() for key, value in model.state_dict().items()}

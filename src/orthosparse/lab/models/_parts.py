@@ -1,6 +1,7 @@
 """What the networks here have in common: activations by name, and checks of the sizes they are built for."""
 
 from collections.abc import Callable
+from typing import SupportsIndex
 
 import torch
 from torch import nn
@@ -28,7 +29,9 @@ def activation_named(name: str) -> nn.Module:
 
 
 def at_least(name: str, value: int, least: int) -> None:
-    """Raise a ValueError that names the argument when `value` is below `least`."""
+    """Raise an error that names the argument when `value` is no integer (TypeError) or below `least` (ValueError)."""
+    if not isinstance(value, SupportsIndex):
+        raise TypeError(f"{name}: expected a whole number; got {value!r}")
     if value < least:
         raise ValueError(f"{name}: expected at least {least}; got {value}")
 
