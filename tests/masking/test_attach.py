@@ -229,3 +229,12 @@ def test_weights_of_eight_bits_are_refused_before_anything_changes():
         masking.attach(model, dict.fromkeys("01", torch.eye(4, dtype=torch.bool)))
     assert masking.masks_of(model) == {}
     assert torch.equal(model[0].weight, before)
+
+
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_an_embedding_with_sparse_gradients_is_refused_and_the_model_unchanged(kind):
+    model = nn.Sequential(nn.Linear(4, 6), kind(6, 3, sparse=True))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match=r"masks: '1' has sparse gradients, .* sparse=False"):
+        masking.attach(model, {"0": torch.eye(6, 4).bool(), "1": torch.eye(6, 3).bool()})
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

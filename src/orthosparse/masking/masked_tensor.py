@@ -179,6 +179,8 @@ def why_unmaskable(module: nn.Module, tensor: str) -> str | None:
     dtype = module._parameters[tensor].dtype  # type: ignore[union-attr]
     if dtype.is_floating_point and dtype.itemsize == 1:
         return f"is of type {dtype}, which torch cannot mask"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
+        return "has sparse gradients, which a mask cannot take; build the embedding with sparse=False"
     if hasattr(module, f"{tensor}_mask"):
         return f"stands beside an attribute '{tensor}_mask' of the module's own"
     return None
