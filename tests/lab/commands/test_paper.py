@@ -199,7 +199,10 @@ def test_the_queue_says_where_its_minutes_are_guesses_and_makes_no_store(capsys)
     assert cli.main(["paper", "queue", "--on", "a device", "--json"]) == 0
     found = capsys.readouterr()
     assert len(json.loads(found.out)) == 2
-    assert "no row was measured on a device, so these minutes are rough; there are rows of cpu (" in found.err
+    assert (
+        "~ marks what was not measured on a device yet: its minutes may be far off; there are rows of cpu ("
+        in found.err
+    )
     assert cli.main(["paper", "queue"]) == 0
     assert capsys.readouterr().err == ""
 

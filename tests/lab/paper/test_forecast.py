@@ -32,5 +32,16 @@ def test_a_pair_is_missing_once_and_not_if_it_has_a_row():
 
 
 def test_the_last_line_of_the_table_has_the_sums():
-    found = [{"title": "A", "item": "a", "missing": missing, "pairs": 9, "minutes": 1.5} for missing in (2, 3)]
+    about = {"title": "A", "item": "a", "pairs": 9, "minutes": 1.5}
+    found = [{**about, "missing": missing, "rough": False} for missing in (2, 3)]
     assert [cell.text for cell in forecast_table(found).rows[-1].cells] == ["all", "", "5", "3.0"]
+
+
+def test_minutes_are_rough_until_a_run_of_the_network_was_measured():
+    steps = [(Entry("Stack", "contemporary"), [RESNET]), (Entry("Picture", "mask_pictures"), [PICTURE])]
+    estimates = Estimates()
+    estimates.add(PICTURE.experiment, {"device": "here", "commit": "one", "metrics": {}}, 60.0)
+    found = forecast_of(steps, set(), estimates)
+    assert [each["rough"] for each in found] == [True, False]
+    assert [row.cells[-1].text[0] for row in forecast_table(found).rows] == ["~", "1", "~"]
+    assert not forecast_of(steps, {RESNET.name, PICTURE.name}, Estimates())[0]["rough"]

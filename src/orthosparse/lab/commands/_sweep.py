@@ -123,12 +123,12 @@ def warn_of_commit() -> None:
 
 
 def warn_of_device(rows: Sequence[Any], name: str) -> None:
-    """Say so where none of the rows was measured on the device called `name`."""
+    """Say what a ~ means: networks of which none of the rows was measured on the device called `name`."""
     from orthosparse.registry import listed
 
-    if rows and not any(row["device"] == name for row in rows):
-        measured = listed(sorted({row["device"] for row in rows}), _NAMED)
-        typer.echo(f"no row was measured on {name}, so these minutes are rough; there are rows of {measured}", err=True)
+    devices = sorted({row["device"] for row in rows} - {name})
+    others = f"; there are rows of {listed(devices, _NAMED)}" if devices else ""
+    typer.echo(f"~ marks what was not measured on {name} yet: its minutes may be far off{others}", err=True)
 
 
 def check_times(items: list[str] | None, minutes: float | None, budget: str | None, engine: str) -> None:

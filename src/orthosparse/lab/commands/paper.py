@@ -95,8 +95,8 @@ def queue(
 ) -> None:
     """List what to measure next, in order, with estimated minutes.
 
-    Estimates come from rows that were measured on the same device before. `paper run --minutes` works through this
-    list.
+    Estimates come from rows that were measured on the same device before; a ~ marks those without such rows. `paper run
+    --minutes` works through this list.
 
     \b
     Examples:
@@ -116,7 +116,8 @@ def queue(
     else:
         print_table(forecast_table(found), console())
         _say_if_empty(store, rows)
-    warn_of_device(rows, name)
+    if any(each["rough"] for each in found):
+        warn_of_device(rows, name)
 
 
 def _say_if_empty(store: Path, rows: Sized, *, err: bool = False) -> None:

@@ -44,6 +44,10 @@ class Estimates:
             total.seconds += seconds / together_of(row)
             total.cost += _cost(experiment, stacked)
 
+    def has(self, experiment: Experiment) -> bool:
+        """Return whether runs of the same network on the same data were learned from, alone or in a stack."""
+        return any((stacked, _groups(experiment)[0]) in self._newest for stacked in (True, False))
+
     def seconds(self, experiments: Iterable[Experiment], *, stacked: bool = False) -> float:
         """Return the seconds that experiments are expected to take, in one stack or one after the other."""
         return sum(self._one(experiment, stacked) for experiment in experiments)
