@@ -62,3 +62,37 @@ def test_floats_and_arrays_are_taken_as_they_are(loaded):
 def test_what_does_not_fit_together_is_said(loaded, returned, message):
     with pytest.raises((TypeError, ValueError), match=message):
         loaded(f"def load():\n    x, y = torch.ones(4, 1, 2, 2), torch.arange(4)\n    return {returned}\n")
+
+
+@pytest.mark.parametrize(
+    "array", ["x[:, :, ::-1]", "np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape)", "x.astype('>f4')", "x.tolist()"]
+)
+def test_arrays_of_any_strides_and_byte_order_are_read(loaded, array):
+    data = loaded(
+        "def load():\n"
+        "    x = np.arange(8, dtype=np.float32).reshape(2, 1, 2, 2)\n"
+        f"    part = ({array}, np.arange(2))\n"
+        "    return {'train': part, 'test': part}\n"
+    )
+    images = torch.arange(8.0).view(2, 1, 2, 2)
+    assert torch.equal(data.train.images, images.flip(2) if "::" in array else images)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8"])
+def test_labels_may_be_whole_numbers_of_any_kind(loaded, dtype):
+    data = loaded(
+        "def load():\n"
+        f"    part = (torch.zeros(3, 1, 2, 2), np.arange(3, dtype=np.{dtype}))\n"
+        "    return {'train': part, 'test': part}\n"
+    )
+    assert data.train.labels.tolist() == [0, 1, 2]
+    assert data.train.labels.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "part"), [("x", "['a', 'b']", "labels"), ("x.astype(object)", "y", "images")]
+)
+def test_arrays_that_hold_no_numbers_are_named(loaded, images, labels, part):
+    body = f"    x, y = np.zeros((2, 1, 2, 2)), [0, 1]\n    return {{'test': (x, y), 'train': ({images}, {labels})}}\n"
+    with pytest.raises(TypeError, match=f"data: expected train {part} to be an array or a tensor of numbers; got "):
+        loaded(f"def load():\n{body}")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,7 +49,7 @@ def from_file(name: str, root: Path, *, validation: bool) -> Dataset:
 def _pair(given: Any, part: str) -> tuple[Tensor, Tensor]:
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise TypeError(f"data: expected {part} to be a pair (images, labels); got {type(given).__name__}")
-    images, labels = (torch.as_tensor(each) for each in given)
+    images, labels = (_tensor(each, f"{part} {name}") for each, name in zip(given, ("images", "labels"), strict=True))
     if images.dim() != 4 or not images.numel():
         raise ValueError(
             f"data: expected {part} images of shape [samples, channels, height, width]; got {tuple(images.shape)}"
@@ -58,9 +59,21 @@ def _pair(given: Any, part: str) -> tuple[Tensor, Tensor]:
     expected = f"data: expected {len(images)} whole numbers from 0 as {part} labels"
     if labels.shape != images.shape[:1] or labels.is_floating_point():
         raise ValueError(f"{expected}; got {labels.dtype} of shape {tuple(labels.shape)}")
+    labels = labels.long()  # torch has no smallest of unsigned numbers
     if int(labels.min()) < 0:
         raise ValueError(f"{expected}; got {int(labels.min())}")
-    return images if images.dtype == torch.uint8 else images.float(), labels.long()
+    return images if images.dtype == torch.uint8 else images.float(), labels
+
+
+def _tensor(given: Any, name: str) -> Tensor:
+    """Return an array as a tensor, copied if it is read-only, reversed or byte-swapped, which torch does not take."""
+    if isinstance(given, Tensor):
+        return given
+    array = np.asarray(given)
+    try:
+        return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
+    except TypeError as error:
+        raise TypeError(f"data: expected {name} to be an array or a tensor of numbers; got {array.dtype}") from error
 
 
 def _check_alike(pairs: Mapping[str, tuple[Tensor, Tensor]]) -> None:
