@@ -18,15 +18,18 @@ def read_image(path: Path) -> Image.Image:
     """Return the decoded RGB image.
 
     Raises:
-        ValueError: the file cannot be decoded.
+        ValueError: the file cannot be decoded, or has more than 8 bits per channel.
     """
     try:
         with Image.open(path) as image:
-            return image.convert("RGB")
+            mode, pixels = image.mode, image.convert("RGB")
     except FileNotFoundError:
         raise
     except (OSError, SyntaxError, ValueError) as error:
         raise ValueError(f"{path}: expected an image; it cannot be decoded ({error})") from error
+    if mode[0] in "IF":  # Pillow clips these at 255
+        raise ValueError(f"{path}: expected an image of 8 bits per channel; got the mode {mode}")
+    return pixels
 
 
 def to_tensor(image: Image.Image) -> torch.Tensor:
