@@ -157,3 +157,13 @@ def test_images_of_more_than_eight_bits_are_refused_and_not_turned_white(tiny):
     Image.fromarray(np.full((64, 64), 30000, np.uint16)).save(victim)
     with pytest.raises(ValueError, match=rf"{victim.name}: expected an image of 8 bits per channel; got the mode I"):
         load("tiny_imagenet", tiny)
+
+
+def test_hidden_files_and_folders_are_neither_classes_nor_images(tiny):
+    train = tiny / "tiny-imagenet-200/train"
+    (train / ".ipynb_checkpoints").mkdir()
+    shutil.copy(next((train / "n01/images").iterdir()), train / ".ipynb_checkpoints")
+    (train / "n01/images/._n01_0.png").write_bytes(b"\0\5\x16\7")  # macOS leaves these on other file systems
+    found = load("tiny_imagenet", tiny)
+    assert found.classes == 3
+    assert found.train.labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5

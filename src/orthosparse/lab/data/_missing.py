@@ -44,21 +44,21 @@ def list_folder(name: str, root: Path, folder: Path, names: list[str]) -> Listin
 
 
 def class_names(name: str, root: Path, folder: Path) -> list[str]:
-    """Return the sorted names of the classes' folders in `folder`; their order numbers the labels."""
+    """Return the sorted names of the classes' folders (hidden ones are none); their order numbers the labels."""
     first_existing(name, root, [folder])
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != ".")
     if not names:
         raise FileNotFoundError(f"{name}: {folder}: expected one folder a class; got none; {advice(name, root)}")
     return names
 
 
 def by_class(name: str, root: Path, folder: Path, names: list[str]) -> Listing:
-    """List the images below each class's folder, in it or in its subfolder ``images``."""
+    """List the images below each class's folder, in it or in its subfolder ``images``, without hidden ones."""
     paths: list[Path] = []
     labels: list[int] = []
     for label, class_name in enumerate(names):
         source = first_existing(name, root, [folder / class_name / "images", folder / class_name])
-        found = sorted(path for path in source.iterdir() if path.suffix.lower() in _SUFFIXES)
+        found = sorted(path for path in source.iterdir() if path.suffix.lower() in _SUFFIXES and path.name[0] != ".")
         if not found:
             raise FileNotFoundError(f"{name}: {source}: expected images; got none; {advice(name, root)}")
         paths += found
