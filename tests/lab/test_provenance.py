@@ -1,9 +1,13 @@
 import platform
+import subprocess
+from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
-from orthosparse.lab.provenance import provenance
+from orthosparse.lab import provenance as module
+from orthosparse.lab.provenance import commit, provenance
 
 
 def test_a_row_from_a_processor_names_it_and_its_cores():
@@ -15,6 +19,37 @@ def test_a_row_from_a_processor_names_it_and_its_cores():
 def test_a_copy_without_its_history_can_be_told_its_commit(monkeypatch):
     monkeypatch.setenv("ORTHOSPARSE_COMMIT", "abc")
     assert provenance(torch.device("cpu"))["commit"] == "abc"
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A repository with a commit that holds the file; returns that commit."""
+    file = tmp_path / "checkout/provenance.py"
+    file.parent.mkdir()
+    file.write_bytes(Path(module.__file__).read_bytes())
+    monkeypatch.setattr(module, "__file__", str(file))
+    monkeypatch.delenv("ORTHOSPARSE_COMMIT", raising=False)
+    person = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for command in (["init", "-q"], ["add", "."], [*person, "commit", "-q", "-m", "one"], ["rev-parse", "HEAD"]):
+        done = subprocess.run(["git", *command], cwd=file.parent, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_commit_says_whether_files_have_changed(checkout):
+    assert commit() == checkout
+    Path(module.__file__).write_text("# changed")
+    assert commit() == f"{checkout}+changes"
+
+
+def test_a_checkout_that_belongs_to_another_user_has_a_commit_too(checkout, monkeypatch):
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own switch for its tests
+    assert commit() == checkout
+
+
+def test_the_commit_is_that_of_the_file_also_inside_a_git_hook(checkout, tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    assert commit() == checkout
 
 
 def test_what_is_not_installed_has_no_version(monkeypatch):

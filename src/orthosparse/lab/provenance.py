@@ -16,6 +16,7 @@ import torch
 from orthosparse.lab.processors import processors
 
 _PACKAGES = ("orthosparse", "torch", "triton", "numpy", "scipy", "lightning-fabric", "lightning", "timm")
+_OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
@@ -52,8 +53,12 @@ def _processor() -> str:
 
 
 def _git(*arguments: str, folder: Path) -> str | None:
+    # The checkout may belong to another user, as in a container: its code is running already, so git may read it too.
+    command = ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments]
+    # Hooks have these, and then git answers for the repository of the hook.
+    outside = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=outside)
     except FileNotFoundError:  # no git here
         return None
     return done.stdout.strip() if done.returncode == 0 else None
