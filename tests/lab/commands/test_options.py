@@ -9,6 +9,7 @@ from orthosparse.lab import cli
 from orthosparse.lab.commands._options import (
     ROOT,
     check_at_least,
+    folder_name,
     given_of,
     listing,
     matching,
@@ -137,3 +138,10 @@ def test_a_file_in_the_place_of_the_data_is_said_once(tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
     assert cli.main(["data", "mnist", "--root", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err == f"error: root: expected a folder; {tmp_path / 'file'} is a file\n"
+
+
+def test_a_name_too_long_for_a_folder_is_cut_and_stays_another_for_another_run():
+    one, other = (folder_name(f"together-{'1,' * 200}{last}") for last in "12")
+    assert one != other
+    assert len(one) == len(other) <= 255
+    assert folder_name("together-mlp-seeds1,2") == "together-mlp-seeds1,2"

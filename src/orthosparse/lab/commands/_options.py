@@ -5,6 +5,7 @@ import json as _json
 import shlex
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import MISSING, Field, fields
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, get_origin
 
@@ -13,6 +14,7 @@ import typer
 from orthosparse.lab.names import names_of
 
 ROOT = Path("data")  # from which every command reads data, and where it puts it
+_LONGEST = 200  # characters of a folder's name; file systems have 255
 
 
 def matching(option: str) -> Callable[[Any], Any]:
@@ -134,6 +136,19 @@ def check_folder(folder: Path, option: str = "out") -> None:
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
             raise ValueError(f"{option}: expected a folder; {path} is a file")
+
+
+def folder_name(text: str) -> str:
+    """Return a text as the name of a folder: one too long for file systems is cut, and ends with a digest of all of it.
+
+    Example:
+        >>> folder_name("mlp-digits-dense-seed1"), len(folder_name("a" * 1000))
+        ('mlp-digits-dense-seed1', 200)
+    """
+    if len(text) <= _LONGEST:
+        return text
+    digest = blake2b(text.encode(), digest_size=8).hexdigest()
+    return f"{text[: _LONGEST - len(digest) - 1]}-{digest}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -15,6 +15,7 @@ from orthosparse.lab.commands._options import (
     by_name,
     check_folder,
     choice,
+    folder_name,
     given_of,
     named_value,
     print_json,
@@ -129,7 +130,8 @@ def _training(text: str, density: float, shared: dict[str, Any]) -> Any:
 
 def _name(model: str, shape: dict[str, int], data: str, density: float, seeds: Sequence[int]) -> str:
     sizes = [f"{name}{value}" for name, value in shape.items()]
-    return "-".join(["together", model, *sizes, data, f"{density:g}", f"seeds{','.join(map(str, seeds))}"])
+    named = ["together", model, *sizes, data, f"{density:g}", f"seeds{','.join(map(str, seeds))}"]
+    return folder_name("-".join(named))
 
 
 def _kept(folder: Path, pairs: Sequence[Any]) -> list[Any] | None:

@@ -14,6 +14,7 @@ from orthosparse.lab.commands._options import (
     Seed,
     check_folder,
     choice,
+    folder_name,
     given_of,
     print_json,
     with_fields,
@@ -138,4 +139,4 @@ def _name(run: Any, seed: int) -> str:
     start = "dense" if run.density == 1 else f"{run.distribution}-{run.scheme}-{run.density:g}"
     moving = f"-{run.dynamic}" if run.dynamic else ""
     model, data = (re.sub("[^a-zA-Z0-9_]+", "-", each.replace(".py:", "-")) for each in (run.model, run.data))
-    return f"{model.strip('-')}-{data.strip('-')}-{start}{moving}-seed{seed}"
+    return folder_name(f"{model.strip('-')}-{data.strip('-')}-{start}{moving}-seed{seed}")
