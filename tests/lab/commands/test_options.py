@@ -1,4 +1,5 @@
 import inspect
+import os
 from dataclasses import fields
 from typing import Any
 
@@ -132,6 +133,44 @@ def test_a_file_in_the_place_of_the_folder_is_said_before_anything_else(command,
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == f"error: out: expected a folder; {tmp_path / 'file'} is a file\n"
+
+
+@pytest.fixture
+def locked(tmp_path):
+    """A folder that nobody may write to."""
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o555)
+    if os.access(folder, os.W_OK):
+        pytest.skip("this user may write anywhere")
+    yield folder
+    folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["", "new/run"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "demo --quick",
+        "inspect mlp --data digits",
+        "spectra --limit 1",
+        "train --model mlp --data digits --epochs 1",
+        "together --data digits --depth 4 --width 8 --epochs 1 --start dense",
+    ],
+)
+def test_a_folder_that_may_not_be_written_to_is_said_before_anything_else(command, name, locked, capsys):
+    assert cli.main([*command.split(), "--out", str(locked / name)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"error: out: expected a folder to write to; there is no permission to write in {locked}\n"
+
+
+def test_a_file_of_rows_that_cannot_be_written_is_said_before_anything_is_measured(locked, tmp_path, capsys):
+    for out in (tmp_path, locked / "rows.jsonl"):
+        assert cli.main(["bench", "sampler", "observation", "--quick", "--out", str(out)]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith("error: out: expected a f")
 
 
 def test_a_file_in_the_place_of_the_data_is_said_once(tmp_path, capsys):

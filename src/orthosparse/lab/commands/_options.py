@@ -2,6 +2,7 @@
 
 import inspect
 import json as _json
+import os
 import shlex
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import MISSING, Field, fields
@@ -136,6 +137,18 @@ def check_folder(folder: Path, option: str = "out") -> None:
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
             raise ValueError(f"{option}: expected a folder; {path} is a file")
+
+
+def check_results(folder: Path) -> None:
+    """Check that --out can be a folder of results, before the work begins.
+
+    Raises:
+        ValueError: a file is there, or it may not be created or written to.
+    """
+    check_folder(folder)
+    found = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not os.access(found, os.W_OK | os.X_OK):
+        raise ValueError(f"out: expected a folder to write to; there is no permission to write in {found}")
 
 
 def folder_name(text: str) -> str:

@@ -6,7 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import ROOT, Device, Json, by_name, choice, group, listing, print_json
+from orthosparse.lab.commands._options import (
+    ROOT,
+    Device,
+    Json,
+    by_name,
+    check_results,
+    choice,
+    group,
+    listing,
+    print_json,
+)
 from orthosparse.lab.names import check_name
 
 _ROWS = "File for the rows, one JSON object per line."
@@ -51,6 +61,7 @@ def sampler(
     unknown = [check for check in checks or () if check not in CHECKS]
     if unknown:
         raise ValueError(f"checks: expected any of {', '.join(CHECKS)}; got {', '.join(unknown)}")
+    _check_file(out)
     typer.echo(f"The sampler's kernel is {'built.' if has_kernel() else 'not built: its rows are missing.'}", err=json)
     rows = []
     for row in run(checks or tuple(CHECKS), quick=quick):
@@ -85,6 +96,7 @@ def training(
     check_name("precision", precision)
     for model in models or ():
         check_name("recipe", model)
+    _check_file(out)
     if root is None and (why := absent("cifar10", ROOT)) is None:
         root = ROOT
     elif root is None:
@@ -134,6 +146,7 @@ def compact(
     unknown = [check for check in checks or () if check not in CHECKS]
     if unknown:
         raise ValueError(f"checks: expected any of {', '.join(CHECKS)}; got {', '.join(unknown)}")
+    _check_file(out)
     where = launch(device=device).device
     if where.type != "cuda" and not quick:
         typer.echo("No GPU: the rows of blocks are missing.", err=json)
@@ -144,6 +157,15 @@ def compact(
         if row.check != "configs":
             typer.echo(line(row), err=json)
     _keep(rows, out, json)
+
+
+def _check_file(out: Path | None) -> None:
+    """Raise a ValueError if the rows cannot be written, before they are measured."""
+    if out is None:
+        return
+    check_results(out.parent)
+    if out.is_dir():
+        raise ValueError(f"out: expected a file; {out} is a folder")
 
 
 def _keep(rows: list[dict[str, Any]], out: Path | None, json: bool) -> None:

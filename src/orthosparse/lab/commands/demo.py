@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orthosparse.lab.commands._options import Seed, check_folder, command_line
+from orthosparse.lab.commands._options import Seed, check_results, command_line
 
 _DATA = "Data: the 1797 digits of 8 x 8 pixels that come with scikit-learn, the last 360 for the test."
 _QUICK = "Use small sizes that take seconds, to try the command; the numbers are meaningless."
@@ -46,7 +46,7 @@ def demo(
     from orthosparse.lab.training.devices import one_thread
     from orthosparse.randomness import derive
 
-    check_folder(out)
+    check_results(out)
     shape = Shape(depth=8, width=32, density=density, ai_iterations=100) if quick else Shape(density=density)
     recipe, to = Recipe(epochs=(2 if quick else 30) if epochs is None else epochs, lr=0.003, batch=64), console()
     with one_thread():

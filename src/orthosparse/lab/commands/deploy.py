@@ -11,7 +11,7 @@ from orthosparse.lab.commands._options import (
     Json,
     by_name,
     check_at_least,
-    check_folder,
+    check_results,
     choice,
     counted,
     print_json,
@@ -67,7 +67,7 @@ def deploy(
     from orthosparse.lab.training.devices import device_of
 
     check_at_least(1, threads=threads, classes=classes)
-    check_folder(out)
+    check_results(out)
     where = str(device_of(device))
     name, network, inputs = _asked(checkpoint, model, example, classes, activation)
     load_weights(network, checkpoint)

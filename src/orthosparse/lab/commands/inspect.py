@@ -21,7 +21,7 @@ from orthosparse.lab.commands._options import (
     Seed,
     by_name,
     check_at_least,
-    check_folder,
+    check_results,
     choice,
     command_line,
     named_value,
@@ -93,7 +93,7 @@ def inspect(
     check_at_least(1, samples=samples, spectrum_samples=spectrum_samples, steps=steps, classes=classes)
     if spectrum_samples is not None and spectrum_samples > samples:
         raise ValueError(f"spectrum_samples: expected at most the {samples} of --samples; got {spectrum_samples}")
-    check_folder(out)
+    check_results(out)
     options = dict(named_value(text) for text in option or ())
     plan = Plan(density, distribution, scheme, dense_init, gain, bias_std, floor, tuple(exclude or ()), mode, options)
     target, inputs, head = _asked(model, data, root, classes, input, activation, samples, seed, output)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from orthosparse.lab.commands._options import Json, check_at_least, check_folder, counted, print_json, whole_numbers
+from orthosparse.lab.commands._options import Json, check_at_least, check_results, counted, print_json, whole_numbers
 
 RESUMES_WITH = ()
 _COMPAT = "paper-code computes scores as the paper's released code does."
@@ -45,7 +45,7 @@ def spectra(
     from orthosparse.lab.training.devices import one_thread
 
     check_at_least(1, limit=limit)
-    check_folder(out)
+    check_results(out)
     asked = points(ai_iterations=ai_iterations, compat=compat)[:limit]
     pairs = [Pair(experiment, seed) for seed in whole_numbers(seeds) for experiment in asked]
     load("mnist", root)  # what is wrong with the data is said before anything is made

@@ -13,7 +13,7 @@ from orthosparse.lab.commands._options import (
     Json,
     Root,
     by_name,
-    check_folder,
+    check_results,
     choice,
     folder_name,
     given_of,
@@ -84,7 +84,7 @@ def together(
     runs = [(_training(text, density, shared), seed) for text in asked for seed in numbers]
     pairs = [Pair(*run) for run in runs]
     folder = out or Path("runs") / _name(model, shape, data, density, numbers)
-    check_folder(folder)
+    check_results(folder)
     if (folder / STORE).exists() and not resume:
         raise ValueError(f"out: {folder} holds a run already; resume it (--resume) or choose another folder")
     rows = _kept(folder, pairs)

@@ -12,7 +12,7 @@ from orthosparse.lab.commands._options import (
     Json,
     Root,
     Seed,
-    check_folder,
+    check_results,
     choice,
     folder_name,
     given_of,
@@ -76,7 +76,7 @@ def train(
     if unread and not _is_given(context, "density"):
         raise ValueError(f"{unread[0]}: expected --density with it; without one the dense network is trained")
     folder = out or Path("runs") / _name(pair.experiment, seed)
-    check_folder(folder)
+    check_results(folder)
     rows = _rows(folder)
     if rows and not resume:
         raise ValueError(f"out: {folder} holds a run already; resume it (--resume) or choose another folder")
