@@ -77,7 +77,10 @@ def test_an_interrupt_ends_with_130(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
-@pytest.mark.parametrize(("package", "extra"), [("timm", "timm"), ("matplotlib", "lab")])
+@pytest.mark.parametrize(
+    ("package", "extra"),
+    [("timm.models", "timm"), ("matplotlib", "lab"), ("sklearn", "lab"), ("PIL", "lab"), ("onnxscript", "onnx")],
+)
 def test_a_package_that_is_not_installed_is_answered_with_how_to_install_it(
     monkeypatch, tmp_path, capsys, package, extra
 ):
@@ -87,6 +90,14 @@ def test_a_package_that_is_not_installed_is_answered_with_how_to_install_it(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert error.endswith(f"; pip install 'orthosparse[{extra}]'\n")
+
+
+@pytest.mark.parametrize("package", ["wandb", "helpers_of_mine", "rays"])
+def test_a_module_that_no_extra_brings_is_named_without_one(monkeypatch, tmp_path, capsys, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    _with_command(monkeypatch, tmp_path, "lacking", f"def lacking() -> None:\n    'Lack.'\n    import {package}\n")
+    assert cli.main(["lacking"]) == cli.MISUSED
+    assert "pip" not in capsys.readouterr().err
 
 
 def test_the_program_without_the_labs_packages_says_what_it_needs():

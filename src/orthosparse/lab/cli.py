@@ -137,8 +137,7 @@ def _report(error: BaseException, given: Sequence[str], debug: bool) -> int:
         typer.echo(_misuse(error), err=True)
         return MISUSED
     message = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, ModuleNotFoundError) and error.name is not None:
-        extra = next((name for name in ("timm", "ray", "onnx") if error.name.startswith(name)), "lab")
+    if isinstance(error, ModuleNotFoundError) and (extra := _extra_with(error.name or "")):
         message += f"; pip install 'orthosparse[{extra}]'"
     if isinstance(error, ValueError | TypeError | FileNotFoundError | ImportError | FileExistsError):
         typer.echo(f"error: {message}", err=True)
@@ -149,6 +148,16 @@ def _report(error: BaseException, given: Sequence[str], debug: bool) -> int:
     where = "" if debug else " (run again with --debug to see the traceback)"
     typer.echo(f"error: {type(error).__name__}: {message}{where}", err=True)
     return FAILED
+
+
+def _extra_with(module: str) -> str | None:
+    """Return the extra that installs a module; None for what a user's own file imports, or a logger of their choice."""
+    name = module.partition(".")[0]
+    package = {"PIL": "pillow", "sklearn": "scikit-learn"}.get(name, name.replace("_", "-"))
+    wanted = [
+        re.fullmatch(rf"{re.escape(package)}[<=>!~][^;]*; extra == .(\w+).", r) for r in requires("orthosparse") or ()
+    ]
+    return next((found[1] for found in wanted if found), None)
 
 
 def _misuse(error: Any) -> str:
