@@ -201,3 +201,11 @@ def test_curves_of_two_precisions_are_not_averaged():
 
 def test_a_label_without_rows_is_itself():
     assert RowIndex(()).label("it", EXPERIMENT) == "it"
+
+
+def test_a_row_without_a_number_in_the_asked_precision_leaves_the_others_shown():
+    schemes = ("base", "ai", "eoi")
+    rows = [trained(scheme, precision="bf16", accuracy=0.9) for scheme in schemes] + [trained(accuracy=None)]
+    asked = [Training("resnet32", "cifar10", 0.1, scheme=scheme) for scheme in schemes]
+    measured = RowIndex(rows).comparing(asked).accuracy(asked[2])
+    assert (measured.values, measured.note) == (pytest.approx([90]), "200 epochs in bf16 instead of tf32")

@@ -147,7 +147,8 @@ class RowIndex:
             return measured
         asked = asked_of(experiment)
         exact = self._rows.get(family(experiment.key()), {}).get(asked, [])
-        full = [100 * row["metrics"]["test_accuracy"] for row in exact if "test_accuracy" in row["metrics"]]
+        found = [row["metrics"].get("test_accuracy") for row in exact]
+        full = [100 * accuracy for accuracy in found if accuracy is not None]
         if not full:
             return measured
         return replace(measured, note=f"{measured.note}; {fmean(full):.2f} in {asked.precision}")
