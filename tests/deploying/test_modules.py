@@ -25,6 +25,14 @@ def test_the_weight_is_that_of_the_layer(generator):
         assert torch.equal(module.weight, layer.weight)
 
 
+def test_a_model_reads_the_same_sizes_of_a_module_as_of_the_layer():
+    geometry = {"stride": 2, "padding": (1, 0), "dilation": (1, 2), "groups": 2}
+    linear, conv = nn.Linear(5, 3).requires_grad_(False), nn.Conv2d(4, 6, (3, 2), **geometry).requires_grad_(False)
+    for layer, module in ((linear, EntriesLinear(linear)), (conv, EntriesConv(conv))):
+        sizes = {name: getattr(layer, name) for name in layer.__constants__ if name != "output_padding"}
+        assert {name: getattr(module, name, None) for name in sizes} == sizes
+
+
 def test_copies_and_loaded_states_compute_the_same(generator):
     for layer, x in [(nn.Linear(5, 3), torch.ones(2, 5)), (nn.Conv2d(2, 3, 3), torch.ones(1, 2, 4, 4))]:
         layer.requires_grad_(False)

@@ -58,17 +58,20 @@ class EntriesLinear(Entries):
     def __init__(self, layer: nn.Linear, *, features_first: bool = False) -> None:
         rows, columns = layer.weight.nonzero(as_tuple=True)
         super().__init__(rows, columns, layer.weight[rows, columns], layer.bias, tuple(layer.weight.shape))
+        self.out_features, self.in_features = self.shape
         self.features_first = features_first
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return ``input @ weight.T + bias``."""
         tables = self.row_starts, self.columns
-        inputs, first = self.shape[1], self.features_first
+        inputs, first = self.in_features, self.features_first
         return csr_inference(input, self.values, self.bias, *tables, inputs=inputs, features_first=first)
 
 
 class EntriesConv(Entries):
     """A convolution in 1 to 3 dimensions for inference that holds only nonzero entries; its padding is zeros."""
+
+    padding_mode = "zeros"
 
     def __init__(self, layer: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> None:
         weight, groups = layer.weight.flatten(2), layer.groups
@@ -77,11 +80,19 @@ class EntriesConv(Entries):
         columns = (group * weight.shape[1] + channels) * weight.shape[2] + taps
         super().__init__(rows, columns, weight[rows, channels, taps], layer.bias, tuple(layer.weight.shape))
         assert not isinstance(layer.padding, str)
-        self.inputs, self.groups = layer.in_channels, groups
-        self.geometry = Geometry(layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+        self.in_channels, self.out_channels, self.groups = layer.in_channels, layer.out_channels, groups
+        self.kernel_size, self.stride = layer.kernel_size, layer.stride
+        self.padding, self.dilation = layer.padding, layer.dilation
+        self.geometry = Geometry(self.kernel_size, self.stride, self.padding, self.dilation)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return the convolution of the input, as torch's layers do."""
         return convolution_inference(
-            input, self.values, self.bias, self.row_starts, self.columns, inputs=self.inputs, geometry=self.geometry
+            input,
+            self.values,
+            self.bias,
+            self.row_starts,
+            self.columns,
+            inputs=self.in_channels,
+            geometry=self.geometry,
         )
