@@ -47,3 +47,17 @@ def test_a_trace_that_took_another_branch_is_refused():
     graph, reason = traced(inference_copy(Named(), None), ((torch.ones(1, 2),), {}), 1e-6)
     assert graph is None
     assert reason == "its torch.fx trace computes something else"
+
+
+def test_a_module_that_is_not_registered_cannot_be_traced():
+    class Hidden(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.after = nn.Linear(2, 2), [nn.ReLU()]
+
+        def forward(self, x):
+            return self.after[0](self.fc(x))
+
+    graph, reason = traced(inference_copy(Hidden(), None), ((torch.ones(1, 2),), {}), 0.0)
+    assert graph is None
+    assert reason == "cannot be traced by torch.fx: NameError: module is not installed as a submodule"

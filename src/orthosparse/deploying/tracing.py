@@ -10,8 +10,10 @@ from orthosparse.checks import named_on_error
 from orthosparse.deploying.copies import Arguments, difference, outputs_of
 
 _NO_OPS = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-# What Python code raises if it gets an fx.Proxy where it needs a value.
-_ERRORS = (fx.proxy.TraceError, TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError)
+# What Python code raises if it gets an fx.Proxy where it needs a value. NameError: a module in a list or a function.
+_ERRORS = (
+    fx.proxy.TraceError, TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError, NameError,
+)  # fmt: skip
 
 
 def traced(model: nn.Module, arguments: Arguments, tolerance: float) -> tuple[fx.GraphModule | None, str]:
