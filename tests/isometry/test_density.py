@@ -199,6 +199,31 @@ def test_a_factor_that_never_changes_is_no_path():
     assert found.tolist() == [[True, False], [True, False]]
 
 
+@pytest.mark.parametrize(
+    ("in_place", "outside"),
+    [
+        (lambda a, b: a.mul_(b), torch.mul),
+        (lambda a, b: a.div_(b), torch.div),
+        (lambda a, b: a.sigmoid_().mul_(b), lambda a, b: a.sigmoid() * b),
+        (lambda a, b: functional.hardtanh(a, inplace=True).sub_(b), lambda a, b: functional.hardtanh(a) - b),
+    ],
+)
+def test_what_changes_a_tensor_in_place_has_the_paths_of_what_returns_a_new_one(in_place, outside):
+    class Model(nn.Module):
+        def __init__(self, combine):
+            super().__init__()
+            self.body, self.gate, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+            self.combine = combine
+
+        def forward(self, x):
+            return self.head(self.combine(self.body(x), self.gate(x)))
+
+    masks = random_masks(Model(outside), 0.3, 0)
+    found, expected = (effective_density(Model(each), torch.ones(1, 4), masks=masks) for each in (in_place, outside))
+    assert 0 < found.total == expected.total
+    assert all(torch.equal(found.layers[name].live, expected.layers[name].live) for name in masks)
+
+
 def zeros_in(masks, name, rows):
     mask = masks[name].clone()
     mask[rows] = False

@@ -93,8 +93,10 @@ class _Surrogate(TorchFunctionMode):
             return func(*args, **kwargs)
         in_place = (written.endswith("_") and not written.startswith("__")) or written.startswith("__i")
         in_place |= bool(kwargs.pop("inplace", False))
-        result = rule(self.flag, *args, **kwargs)
-        return args[0].copy_(result) if in_place and result is not args[0] else result
+        if not in_place:
+            return rule(self.flag, *args, **kwargs)
+        old = args[0].clone()  # which the backward pass may need
+        return args[0].copy_(rule(self.flag, old, *args[1:], **kwargs))
 
     def source(self, like: Tensor) -> Tensor:
         """Return ones in the shape of `like` that replace the input; a copy, which may be changed in place."""
