@@ -121,6 +121,33 @@ def test_a_layer_that_is_called_twice_stays_whole(generator):
     torch.testing.assert_close(graph(x), model(x))
 
 
+class Summed(nn.Module):
+    """Sums of which one term is repeated: over positions, and over samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.context = nn.Conv2d(3, 6, 1), nn.Conv2d(6, 6, 3), nn.Conv2d(6, 6, 1)
+        self.offset, self.head = nn.Parameter(torch.ones(1, 6, 4, 4)), nn.Linear(6, 2)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = self.second(x + self.context(x.mean((2, 3), keepdim=True))) + self.offset
+        return self.head(x.square().mean((2, 3)))
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("dead", [["first"], ["second"], ["context"], ["first", "second"]], ids=str)
+def test_a_term_of_a_sum_is_repeated_for_any_batch(split, dead, generator):
+    for channels in (2, 6):  # some or all of them constant
+        model, x = Summed().double(), torch.randn(1, 3, 6, 6, generator=generator, dtype=torch.float64)
+        with torch.no_grad():
+            for name in dead:
+                model.get_submodule(name).weight[:channels] = 0
+        graph, _ = shrunk(model, x, split=split)
+        others = torch.randn(3, 3, 6, 6, generator=generator, dtype=torch.float64)
+        torch.testing.assert_close(graph(others), model(others))
+
+
 def test_the_graph_can_be_copied_and_its_state_loaded(generator):
     model, x = network("residual", generator), images(generator)
     graph, _ = shrunk(model, x, split=True)

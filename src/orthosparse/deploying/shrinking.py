@@ -37,6 +37,7 @@ class _Liveness:
     """Which channels of each node are constant, and which are needed; only the needed ones are kept.
 
     Attributes:
+        varying: the nodes that depend on the input.
         replaced: the new node for each node that was replaced.
     """
 
@@ -45,10 +46,14 @@ class _Liveness:
     split: bool
     constants: dict[fx.Node, Constants] = field(default_factory=dict)
     need: dict[fx.Node, Tensor] = field(default_factory=dict)
+    varying: set[fx.Node] = field(default_factory=set)
     replaced: dict[fx.Node, fx.Node] = field(default_factory=dict)
 
     def trace(self) -> None:
         """Compute constants forward from the input, then needed channels backward from the output."""
+        for node in self.graph.graph.nodes:
+            if node.op == "placeholder" or not self.varying.isdisjoint(node.all_input_nodes):
+                self.varying.add(node)
         for node, rule in self.rules.items():
             self.constants[node] = rule.constants(self.inputs(rule))
         least = {node: torch.zeros_like(constants.known) for node, constants in self.constants.items()}
@@ -99,11 +104,19 @@ class _Liveness:
     def reads(self, rule: Rule) -> list[Tensor]:
         """Return which channels of each input a node reads."""
         need, inputs = self.need[rule.node], self.inputs(rule)
-        if isinstance(rule, SumRule) and self.split:
+        if self._splits(rule):
             first, second = (need & ~each.known for each in inputs)
             return [first if bool((first | second).any()) else need & (need.cumsum(0) == 1), second]
         reads = rule.reads(need, self.constants[rule.node], inputs)
         return [each if bool(each.any()) else _first(each) for each in reads]
+
+    def _splits(self, rule: Rule) -> bool:
+        """Whether a node is a sum that adds only the varying channels of its inputs: none of them may be broadcast.
+
+        An input that is the same for all samples is broadcast along the batch, even if the example is one sample.
+        """
+        same = len({shape_of(source) for source in rule.inputs}) == 1
+        return self.split and isinstance(rule, SumRule) and same and self.varying.issuperset(rule.inputs)
 
     def present(self, source: fx.Node, rule: Rule) -> Tensor:
         """Return which channels of an input are kept."""

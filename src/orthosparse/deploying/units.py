@@ -70,7 +70,7 @@ class Rule:
 
 
 class SumRule(Rule):
-    """The sum of two tensors of the same shape."""
+    """The sum of two tensors, one of which may have a single value per channel."""
 
     def constants(self, inputs: Sequence[Constants]) -> Constants:
         """Return the sums of constants."""
