@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional
 
 from deploying.models import images, network
 from orthosparse.deploying.copies import inference_copy
@@ -146,6 +147,33 @@ def test_a_term_of_a_sum_is_repeated_for_any_batch(split, dead, generator):
         graph, _ = shrunk(model, x, split=split)
         others = torch.randn(3, 3, 6, 6, generator=generator, dtype=torch.float64)
         torch.testing.assert_close(graph(others), model(others))
+
+
+class Overwritten(nn.Module):
+    """Tensors that are changed in place, and read afterwards by the name that they had before."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.same, self.relu = nn.Identity(), nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        x = self.first(x)
+        y = self.second(self.relu(self.same(x)))
+        z = functional.hardtanh(y, inplace=True)
+        y.add_(x)
+        return self.head(x + y.sigmoid_() + z)
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_a_tensor_that_was_changed_in_place_has_the_constants_of_the_change(split, generator):
+    model, x = Overwritten().double(), torch.randn(2, 4, generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        model.first.weight[:4], model.first.bias[:4] = 0, -1  # 0 after the ReLU
+        model.second.weight[2:] = 0
+    graph, removed = shrunk(model, x, split=split)
+    assert removed
+    torch.testing.assert_close(graph(x), model(x))
 
 
 def test_the_graph_can_be_copied_and_its_state_loaded(generator):

@@ -24,6 +24,8 @@ def traced(model: nn.Module, arguments: Arguments, tolerance: float) -> tuple[fx
         return None, f"cannot be traced by torch.fx: {first_line(error)}"
     _make_inputs_positional(graph)
     _remove_no_ops(graph)
+    _read_changes(graph)  # before code without readers is removed: changes in place are read by other names
+    clean(graph)
     record_shapes(graph, arguments)
     if difference(outputs_of(graph, arguments), outputs_of(model, arguments)) > tolerance:
         return None, "its torch.fx trace computes something else"
@@ -104,7 +106,24 @@ def _remove_no_ops(graph: fx.GraphModule) -> None:
         elif node.op == "call_module" and type(graph.get_submodule(node.target)) in _NO_OPS:
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
-    clean(graph)
+
+
+def _read_changes(graph: fx.GraphModule) -> None:
+    """Make nodes that read a tensor after it was changed in place read the node that changed it."""
+    earlier: set[fx.Node] = set()
+    for node in graph.graph.nodes:
+        earlier.add(node)
+        if _is_in_place(graph, node) and node.args and isinstance(node.args[0], fx.Node):
+            node.args[0].replace_all_uses_with(node, lambda user: user not in earlier)
+
+
+def _is_in_place(graph: fx.GraphModule, node: fx.Node) -> bool:
+    """Whether a node changes its first argument, and returns it."""
+    if node.op == "call_module":
+        return bool(getattr(graph.get_submodule(str(node.target)), "inplace", False))
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    by_name = node.op in ("call_function", "call_method") and name.endswith("_") and not name.endswith("__")
+    return by_name or bool(node.kwargs.get("inplace", False))
 
 
 def first_line(error: BaseException) -> str:
