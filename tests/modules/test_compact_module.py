@@ -45,6 +45,13 @@ def test_the_weight_is_zero_off_the_mask_and_cannot_be_assigned(kind, generator)
         layer.weight = layer.weight.detach()
 
 
+def test_a_model_reads_the_same_sizes_of_a_module_as_of_the_plain_layer(kind, generator):
+    module = filled(kind, generator)
+    plain = module.plain()
+    sizes = {name: getattr(plain, name) for name in plain.__constants__ if name != "output_padding"}
+    assert {name: getattr(module, name, None) for name in sizes} == sizes
+
+
 def test_parameters_are_of_the_size_of_the_active_weights(kind):
     layer = filled(kind, torch.Generator().manual_seed(1), bias=False)
     assert [name for name, _ in layer.named_parameters()] == ["values"]

@@ -18,9 +18,13 @@ class Pointwise(Compact):
         stride: one number for each of the 1 to 3 dimensions.
     """
 
+    groups = 1
+    padding_mode = "zeros"
+
     def __init__(self, in_channels: int, out_channels: int, *args: Any, stride: tuple[int, ...], **kwargs: Any) -> None:
         super().__init__(in_channels, out_channels, *args, **kwargs)
         self.stride = stride
+        self.padding, self.dilation = (0,) * len(stride), (1,) * len(stride)
 
     @property
     def in_channels(self) -> int:
