@@ -235,5 +235,5 @@ def _logged(outcome: Any, store: Any) -> str:
         return ""
     log = store.runs / f"{outcome.pair.folder}.failed.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text(f"{outcome.pair}\n\n{outcome.trace}")
+    log.write_text(f"{outcome.pair}\n\n{outcome.trace}", encoding="utf-8")
     return f" (see {log})"

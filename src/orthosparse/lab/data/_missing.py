@@ -69,7 +69,7 @@ def by_class(name: str, root: Path, folder: Path, names: list[str]) -> Listing:
 def by_annotation(name: str, root: Path, annotated: Path, names: list[str]) -> Listing:
     """List the images that ``val_annotations.txt`` names: a file and its class a line, tabs between."""
     labels = {class_name: label for label, class_name in enumerate(names)}
-    rows = [line.split("\t") for line in annotated.read_text().splitlines() if line]
+    rows = [line.split("\t") for line in annotated.read_text(encoding="utf-8").splitlines() if line]
     for number, row in enumerate(rows, 1):
         if len(row) < 2 or row[1] not in labels:
             expected = f"a file and one of {len(names)} classes in line {number}"
