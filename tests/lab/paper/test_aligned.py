@@ -36,6 +36,12 @@ def test_a_cell_without_one_of_its_starts_has_no_ranks(missing):
     assert not any("Mean rank" in note for note in aligned.render(rows).notes)
 
 
+def test_seeds_that_only_other_items_have_are_not_compared():
+    rows = rows_by_start([0.1, 0.2, 0.3, 0.6, 0.5, 0.4])
+    more = row_of(LINEAR_SNIP[0], max(aligned.SEEDS) + 1, test_accuracy=0.9)
+    assert aligned.render([*rows, more]) == aligned.render(rows)
+
+
 def test_the_page_has_the_tables_that_are_measured():
     (chapter,) = chapters_of({"aligned": aligned}, rows_by_start([0.1, 0.2, 0.3, 0.6, 0.5, 0.4]))
     page = frontpage.study(chapter)
