@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src"
 FLOORS = {
-    "threads": -2,
+    "hardware": -2,
     "aliases": -2,  # types, for every floor
     "lazy": -2,
     "structures": -2,
@@ -23,9 +23,7 @@ FLOORS = {
     "randomness": 0,
     "strides": 0,
     "substitution": 0,
-    "drafts": 0,
     "twice": 0,
-    "precision": 0,
     "stopwatch": 0,
     "tables": 0,
     "operators": 0,
@@ -58,9 +56,8 @@ LAB_FLOORS = {
     "names": -1,
     "seeds": -1,  # small and plain, for every room of the lab
     "provenance": -1,
-    "signals": -1,
     "optional": -1,
-    "processors": -2,
+    "process": -2,
     "models": 0,
     "data": 0,
     "rendering": 0,

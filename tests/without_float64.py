@@ -1,6 +1,6 @@
 """A device without float64 and decompositions, as Apple's GPUs are, computed on the CPU; and what must work on it.
 
-A registered device changes torch for the rest of the process, so `test_precision.py` runs this file in its own, and
+A registered device changes torch for the rest of the process, so `test_hardware.py` runs this file in its own, and
 nothing is registered when the file is only imported.
 """
 

@@ -24,9 +24,10 @@ from orthosparse.distributed import (
     raised_on_every_rank,
 )
 from orthosparse.distributions import DISTRIBUTIONS
-from orthosparse.drafts import Drafts, can_draft
 from orthosparse.floors import meet_floors
+from orthosparse.hardware import workers
 from orthosparse.layers import Layer, Selector, Split, find_layers, leaf, left_dense, summarize, unwrapped
+from orthosparse.masking.transactions import Drafts, can_draft, undone_on_error
 from orthosparse.masks import ScoredMasks, counts_of, overlap
 from orthosparse.members import Member, label, member_of, route
 from orthosparse.progress import Progress
@@ -35,7 +36,6 @@ from orthosparse.registry import lookup
 from orthosparse.report import Report, Row, row_of
 from orthosparse.schemes import SCHEME_FLOORS, SCHEMES
 from orthosparse.structures import ENTRIES
-from orthosparse.threads import workers
 
 
 def sparsify(
@@ -260,7 +260,7 @@ def _layers(model: nn.Module, density: Density, **which: Any) -> dict[str, Layer
 @contextmanager
 def _unchanged_on_error(model: nn.Module, layers: Mapping[str, Layer], *, weights: bool = True) -> Iterator[None]:
     """If the block raises, remove all masks and restore the biases, and with `weights` also the weights."""
-    with masking.undone_on_error(model) as saved:
+    with undone_on_error(model) as saved:
         for layer in layers.values():
             for tensor in (layer.tensor,) * weights + layer.biases:
                 saved.save(leaf(layer.module, tensor))

@@ -15,9 +15,8 @@ import torch
 
 from orthosparse.checks import check_gain, check_groups, check_per_side, check_readable
 from orthosparse.gram import sparse_squares
-from orthosparse.precision import on_float64_device, to_float64
+from orthosparse.hardware import kernel_threads, on_float64_device, to_float64
 from orthosparse.strides import polyphase
-from orthosparse.threads import kernel_threads
 
 _LARGE = 2**16  # entries from which it pays to search for the non-zeros first
 

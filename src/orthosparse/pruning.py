@@ -14,6 +14,7 @@ from orthosparse.counts import check_densities, count_of, densities_by_layer
 from orthosparse.distributed import broadcast_masks, broadcast_seed, full_tensor
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, Selector, find_layers, left_dense, unwrapped
+from orthosparse.masking.transactions import undone_on_error
 from orthosparse.masks import ScoredMasks, counts_of, density_of, top_units
 from orthosparse.members import label, member_of, route
 from orthosparse.modules.compact_module import Compact
@@ -95,7 +96,7 @@ def prune(
     if not isinstance(chosen, ScoredMasks):
         raise ValueError(f"distribution: expected one that scores weights; {score.name!r} draws them at random")
     masks = broadcast_masks(_inside(chosen, old, density) if old else chosen)
-    with masking.undone_on_error(model, optimizer) as saved:
+    with undone_on_error(model, optimizer) as saved:
         if state is not None:
             for tensor in (*model.parameters(), *model.buffers()):
                 saved.save(tensor)

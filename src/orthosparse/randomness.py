@@ -11,7 +11,7 @@ import secrets
 import torch
 
 from orthosparse.checks import check_at_least
-from orthosparse.threads import on_threads
+from orthosparse.hardware import on_threads
 
 _SEED_BITS = 63
 

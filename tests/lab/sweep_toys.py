@@ -56,7 +56,7 @@ def perform(task, progress, root=None):
 
 def save_when_told(task, progress):
     """Work without end, as a training does: told to stop, it ends its step, saves, and stops."""
-    from orthosparse.lab.signals import Interrupt
+    from orthosparse.lab.process import Interrupt
 
     (pair,) = task.pairs
     folder, interrupt = Path(pair.experiment.log).parent, Interrupt()

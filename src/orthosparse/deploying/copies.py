@@ -10,9 +10,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from orthosparse.checks import check_arguments, check_model, named_on_error
 from orthosparse.distributed import is_sharded
+from orthosparse.hardware import to_float64
 from orthosparse.layers import unwrapped
 from orthosparse.masking import bake
-from orthosparse.precision import to_float64
 
 M = TypeVar("M", bound=nn.Module)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

@@ -16,9 +16,9 @@ from orthosparse.deploying.forms import DENSE
 from orthosparse.deploying.modules import Entries
 from orthosparse.deploying.networks import Networks
 from orthosparse.deploying.table import DeployedLayer, DeployTable
+from orthosparse.hardware import on_threads
 from orthosparse.modules.compact_module import Compact
 from orthosparse.progress import Progress, reporter
-from orthosparse.threads import on_threads
 
 _TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 _ORDER = ("eager", "channels-last", "compiled", "shrunk dense", "deployed", "deployed compiled")

@@ -7,7 +7,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from orthosparse.deploying.tracing import calls_of, clean, shape_of
-from orthosparse.precision import to_float64
+from orthosparse.hardware import to_float64
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LAYERS = (nn.Linear, *CONVOLUTIONS)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from orthosparse.aliases import Masks, Scores
 from orthosparse.distributions._inputs import describe, keys_of, outputs_on
+from orthosparse.hardware import on_float64_device
 from orthosparse.layers import Layer, unwrapped
-from orthosparse.precision import on_float64_device
 from orthosparse.substitution import preserve, seed_generators, with_tensors
 
 _log = logging.getLogger(__name__)

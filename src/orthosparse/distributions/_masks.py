@@ -8,11 +8,11 @@ from torch import nn
 from orthosparse.aliases import Budget, Counts, Densities, Density, Masks, Scores
 from orthosparse.checks import check_at_least, check_density
 from orthosparse.counts import apportion, check_densities, count_of, densities_by_layer, in_units
+from orthosparse.hardware import workers
 from orthosparse.layers import Layer, find_layers, unwrapped
 from orthosparse.masks import ScoredMasks, draw, top_units
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, two_of_four
-from orthosparse.threads import workers
 
 
 def budget_of(

@@ -14,8 +14,8 @@ from torch import Tensor
 from orthosparse.aliases import StartName, StopName
 from orthosparse.checks import check_at_least, check_count, check_dtype
 from orthosparse.givens.task import make_task
+from orthosparse.hardware import on_threads
 from orthosparse.randomness import derive, draw_seed, haar
-from orthosparse.threads import on_threads
 
 if TYPE_CHECKING:
     from orthosparse.givens.block_plan import BlockPlan

@@ -7,11 +7,11 @@ import torch
 from orthosparse.aliases import TapName
 from orthosparse.checks import KERNEL, check_fillable
 from orthosparse.distributed import write_
+from orthosparse.hardware import on_threads
 from orthosparse.init import delta
 from orthosparse.orthogonality import group_views
 from orthosparse.randomness import derive, draw_seed, haar
 from orthosparse.strides import phases_of
-from orthosparse.threads import on_threads
 
 
 def delta_orthogonal_(

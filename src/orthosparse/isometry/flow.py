@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orthosparse.checks import check_model, check_number, named_on_error
+from orthosparse.hardware import to_float64
 from orthosparse.isometry._functional import layers_of, untraced
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.masking import on_masked_forms
-from orthosparse.precision import to_float64
 from orthosparse.randomness import draw_seed
 from orthosparse.substitution import frozen_state, substituted
 from orthosparse.tables import html_table

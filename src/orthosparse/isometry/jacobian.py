@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
 from orthosparse.checks import check_at_least, check_model, check_number
+from orthosparse.hardware import on_float64_device
 from orthosparse.isometry._functional import Output, evaluated
 from orthosparse.isometry._krylov import ritz
 from orthosparse.isometry._linear import LinearLayers
 from orthosparse.isometry._products import Jacobian
 from orthosparse.isometry._spectrum import Spectrum, rounding, spectrum_of
 from orthosparse.masking import on_masked_forms
-from orthosparse.precision import on_float64_device
 from orthosparse.progress import Progress, Reporter, reporter
 from orthosparse.randomness import derive, derive_seed, draw_seed
 

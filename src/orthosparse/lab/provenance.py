@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from orthosparse.lab.processors import processors
+from orthosparse.lab.process import processors
 
 _PACKAGES = ("orthosparse", "torch", "triton", "numpy", "scipy", "lightning-fabric", "lightning", "timm")
 _OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")

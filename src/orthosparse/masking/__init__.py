@@ -16,7 +16,6 @@ from orthosparse.masking.exchange import compact_modules, on_masked_forms
 from orthosparse.masking.formats import export_prune_masks, import_prune_masks, to_semi_structured
 from orthosparse.masking.loading import load_sparse
 from orthosparse.masking.replace import bake, replace_masks
-from orthosparse.masking.undo import undone_on_error
 
 __all__ = [
     "attach",
@@ -33,5 +32,4 @@ __all__ = [
     "replace_masks",
     "synchronize",
     "to_semi_structured",
-    "undone_on_error",
 ]

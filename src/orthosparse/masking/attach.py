@@ -20,7 +20,7 @@ from orthosparse.distributed import (
 from orthosparse.layers import Layer, layer_name, leaf, plain_modules, unwrapped
 from orthosparse.masking.masked_tensor import Mask, MaskedTensor, masked_tensors, register_mask, why_unmaskable
 from orthosparse.masking.optimizer_state import reset_entries
-from orthosparse.masking.undo import undone_on_error
+from orthosparse.masking.transactions import undone_on_error
 from orthosparse.modules.compact_module import Compact
 from orthosparse.registry import did_you_mean, listed
 

@@ -12,7 +12,7 @@ from orthosparse.distributed import is_sharded
 from orthosparse.layers import leaf, unwrapped
 from orthosparse.masking.masked_tensor import Mask, register_mask
 from orthosparse.masking.optimizer_state import check_hand_over, hand_over, reshaped_state
-from orthosparse.masking.undo import undone_on_error
+from orthosparse.masking.transactions import undone_on_error
 from orthosparse.modules.compact_module import Compact
 
 P = ParamSpec("P")

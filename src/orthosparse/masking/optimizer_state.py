@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from orthosparse.checks import check_optimizer
 from orthosparse.distributed import fill_off_
-from orthosparse.masking.undo import Saved
+from orthosparse.masking.transactions import Saved
 from orthosparse.modules.compact_module import Compact, follow
 
 

@@ -12,7 +12,7 @@ from orthosparse.masking.attach import check_masks, masked_layers, masked_owners
 from orthosparse.masking.exchange import compact_modules, dense_form, uncompact
 from orthosparse.masking.masked_tensor import masked_tensors, remove_mask
 from orthosparse.masking.optimizer_state import move_units, reset_entries
-from orthosparse.masking.undo import undone_on_error
+from orthosparse.masking.transactions import undone_on_error
 from orthosparse.modules.compact_module import Compact
 
 

@@ -7,8 +7,8 @@ from functools import partial
 
 import torch
 
+from orthosparse.hardware import on_threads
 from orthosparse.progress import Reporter, silent
-from orthosparse.threads import on_threads
 
 CHECK = 50  # iterations between checks of the states
 WINDOW = 250  # iterations within which a loss has to decrease; a multiple of CHECK

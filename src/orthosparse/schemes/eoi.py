@@ -13,6 +13,7 @@ from orthosparse.checks import check_density
 from orthosparse.counts import TENSOR_FLOORS, apportion, raise_to_floors
 from orthosparse.distributed import zero_off_
 from orthosparse.givens.task import make_task
+from orthosparse.hardware import kernel_threads
 from orthosparse.init import sparse_delta_orthogonal_, sparse_orthogonal_
 from orthosparse.init.delta import TAPS
 from orthosparse.init.matrices import check_rotations
@@ -24,7 +25,6 @@ from orthosparse.schemes._fill import check_scales, fill_biases, full_weight, ma
 from orthosparse.schemes._live import fill_live_
 from orthosparse.strides import phases_of
 from orthosparse.structures import ENTRIES
-from orthosparse.threads import kernel_threads
 
 # The tap of grouped convolutions.
 _DEPTHWISE = {"keep": None, "center": "center", "shift": "random", "paper-code": "center"}

@@ -8,11 +8,11 @@ from torch import nn
 
 from orthosparse.aliases import Masks
 from orthosparse.distributed import full_tensor, write_
+from orthosparse.hardware import on_threads
 from orthosparse.layers import Layer
 from orthosparse.masks import counts_of
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.schemes._fill import FARTHEST_DRAW, check_scales, fill_biases, match_layers
-from orthosparse.threads import on_threads
 
 
 def scaled(

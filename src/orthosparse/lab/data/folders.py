@@ -8,7 +8,7 @@ import torch
 from orthosparse.lab.data._files import read_image, to_tensor
 from orthosparse.lab.data._missing import Listing, class_names, corrupt, first_existing, list_folder
 from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisation, Split
-from orthosparse.lab.processors import processors
+from orthosparse.lab.process import processors
 
 
 def tiny_imagenet(root: Path, *, validation: bool = True) -> Dataset:

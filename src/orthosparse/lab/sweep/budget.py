@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Any
 
-from orthosparse.lab.signals import stopped_after
+from orthosparse.lab.process import stopped_after
 from orthosparse.lab.sweep.display import Display
 from orthosparse.lab.sweep.estimates import Estimates
 from orthosparse.lab.sweep.pairs import Outcome, Pair, Perform

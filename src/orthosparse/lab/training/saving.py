@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from orthosparse.lab.signals import Interrupt
+from orthosparse.lab.process import Interrupt
 from orthosparse.lab.training.callbacks import Callback
 from orthosparse.lab.training.checkpoint import Parts, load, save, tidy
 from orthosparse.lab.training.state import NonFiniteError, State

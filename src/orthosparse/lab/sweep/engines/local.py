@@ -10,8 +10,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from orthosparse.lab.processors import processors
-from orthosparse.lab.signals import Interrupt, raise_interrupt
+from orthosparse.lab.process import Interrupt, processors, raise_interrupt
 from orthosparse.lab.sweep.pairs import Outcome, Perform, Task, attempt
 
 Report = Callable[[Task, float, str], None]

@@ -12,8 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from orthosparse.lab.processors import processors
-from orthosparse.lab.signals import Interrupt, raise_interrupt
+from orthosparse.lab.process import Interrupt, processors, raise_interrupt
 from orthosparse.lab.sweep.engines.local import RETRIES, Finished, Report
 from orthosparse.lab.sweep.pairs import Outcome, Perform, Task, attempt
 

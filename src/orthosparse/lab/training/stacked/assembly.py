@@ -14,7 +14,7 @@ from orthosparse.lab.data import Dataset, load
 from orthosparse.lab.data.stacked import StackedLoader
 from orthosparse.lab.models import build
 from orthosparse.lab.models.stages import Pool, as_rows, stages_of
-from orthosparse.lab.processors import processors
+from orthosparse.lab.process import processors
 from orthosparse.lab.seeds import generators
 from orthosparse.lab.training.assembly import evaluated, shuffled
 from orthosparse.lab.training.callbacks import Report

@@ -5,7 +5,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import orthosparse
 from orthosparse import masking
-from orthosparse.masking.undo import undone_on_error
+from orthosparse.masking.transactions import undone_on_error
 
 from .models import coins, filled
 

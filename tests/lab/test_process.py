@@ -1,13 +1,16 @@
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
-from orthosparse.lab.signals import Interrupt, raise_interrupt, stopped_after
+from orthosparse.lab.process import Interrupt, processors, raise_interrupt, stopped_after
 
+ALLOWED = len(os.sched_getaffinity(0))
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -142,3 +145,23 @@ def test_work_that_takes_signals_itself_saves_before_the_block_ends():
         saved.append(True)
         raise KeyboardInterrupt
     assert saved
+
+
+@pytest.mark.parametrize(
+    ("quota", "number"),
+    [("max 100000", ALLOWED), ("50000 100000", 1), ("100000 100000", 1), (f"{2**20} 1", ALLOWED)],
+)
+def test_a_container_has_its_quota_and_no_more_than_the_scheduler_allows(tmp_path, quota, number):
+    (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    assert processors(tmp_path) == number
+
+
+def test_without_a_quota_it_is_what_the_scheduler_allows(tmp_path):
+    assert processors(tmp_path) == ALLOWED
+
+
+def test_a_process_bound_to_one_processor_has_one():
+    code = "from orthosparse.lab.process import processors; print(processors())"
+    bound = f"import os; os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}}); {code}"
+    done = subprocess.run([sys.executable, "-c", bound], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"

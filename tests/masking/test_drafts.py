@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from orthosparse import drafts
-from orthosparse.drafts import Drafts, can_draft
+from orthosparse.masking import transactions
+from orthosparse.masking.transactions import Drafts, can_draft
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 MASK = torch.arange(12).view(3, 4) % 3 == 0
@@ -60,7 +60,7 @@ def test_an_interrupt_waits_until_all_is_written(monkeypatch):
         with made.beside(weight) as keep:
             weight.data.fill_(7)
             keep(MASK)
-    calls, bits = [], drafts._bits
+    calls, bits = [], transactions._bits
 
     def interrupted(tensor):
         calls.append(tensor)
@@ -68,7 +68,7 @@ def test_an_interrupt_waits_until_all_is_written(monkeypatch):
             raise KeyboardInterrupt
         return bits(tensor)
 
-    monkeypatch.setattr(drafts, "_bits", interrupted)
+    monkeypatch.setattr(transactions, "_bits", interrupted)
     with pytest.raises(KeyboardInterrupt):
         made.write()
     assert all(torch.equal(weight, 7.0 * MASK) for weight in weights)

@@ -1,4 +1,4 @@
-"""The number of threads that torch uses, and threads that process layers in parallel."""
+"""Threads for kernels and for layers in parallel; float64, on the CPU where a tensor's device has none."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 _LARGE = 2**20  # number of weights from which more than one thread pays off
+_COMPLETE = ("cpu", "cuda", "meta")  # Apple's GPUs have no float64, and torch decomposes no matrices on them
 _here = threading.local()
 
 
@@ -55,3 +56,13 @@ def workers(sizes: Sequence[int]) -> Iterator[Callable[..., Iterator[Any]]]:
 
 def _share() -> None:
     _here.shared = True
+
+
+def on_float64_device(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as it is, or on the CPU if its device has no float64."""
+    return tensor if tensor.device.type in _COMPLETE else tensor.cpu()
+
+
+def to_float64(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float64, on the CPU if its device has none."""
+    return on_float64_device(tensor).double()

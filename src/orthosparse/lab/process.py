@@ -1,14 +1,20 @@
-"""Ctrl-C and SIGTERM, which SLURM and `timeout` send: one handler for all that have work to save."""
+"""The process that a command runs in: one handler of Ctrl-C and SIGTERM, and how many processors it may use.
 
+SLURM and `timeout` send SIGTERM. On a shared machine or in a container there are fewer processors than the machine has.
+"""
+
+import math
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import Any
 
+_CGROUP = Path("/sys/fs/cgroup")
 # What a signal does where nobody has installed anything else.
 _USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
@@ -103,3 +109,17 @@ def stopped_after(seconds: float) -> Iterator[None]:
         timer.cancel()
         if before is signal.SIG_IGN:
             signal.signal(signal.SIGINT, before)
+
+
+def processors(cgroup: Path = _CGROUP) -> int:
+    """Return the number of processors that the scheduler and the container's quota leave to this process.
+
+    Args:
+        cgroup: folder of the control group (version 2), whose file ``cpu.max`` holds a quota and a period.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+    except FileNotFoundError:  # not a container, or not Linux
+        return allowed
+    return allowed if quota == "max" else min(allowed, math.ceil(int(quota) / int(period)))
