@@ -218,8 +218,8 @@ inline void cp_async_wait_all() {}
 
 inline float max_nan(float a, float b) { return a != a || a > b ? a : b; }
 
-inline float fast_exp(float x) { return std::exp(x); }
-inline float fast_divide(float numerator, float denominator) { return numerator / denominator; }
+inline float fast_exp2(float x) { return std::exp2(x); }
+inline float fast_reciprocal(float x) { return 1 / x; }
 
 inline void prefetch_l2(const void*) {}
 
