@@ -104,12 +104,15 @@ inline SharedAddress address_in_rank(unsigned rank, SharedAddress address) {
     return shared_memory_of(rank) + (address - shared_memory());
 }
 
-inline void store_in_cluster(SharedAddress to, uint32_t value) {
-    std::memcpy(const_cast<unsigned char*>(to), &value, 4);
+inline void bulk_copy_to_rank(SharedAddress to, const void* from, int bytes, SharedAddress barrier) {
+    std::memcpy(const_cast<unsigned char*>(to), from, bytes);
+    update(reinterpret_cast<Barrier*>(const_cast<unsigned char*>(barrier)), 0, -bytes);
 }
 
-inline void arrive_in_cluster(SharedAddress barrier) {
-    arrive(reinterpret_cast<Barrier*>(const_cast<unsigned char*>(barrier)));
+inline void sync_warpgroup(int) {
+    const int begin = cluster->rank() * cluster->block_size;
+    const int first = cluster->current - (cluster->current - begin) % (4 * WARP_SIZE);
+    cluster->wait_at(cluster->warpgroup_barriers, first, first + 4 * WARP_SIZE);
 }
 
 template <int COUNT>

@@ -58,6 +58,7 @@ struct Cluster {
     std::vector<bool> finished;
     std::vector<int64_t> barriers;            // how many barriers of its block or cluster a thread has reached
     std::vector<int64_t> warp_barriers;       // how many operations of its warp
+    std::vector<int64_t> warpgroup_barriers;  // how many barriers of its warpgroup
     std::vector<uint64_t> shuffled;           // the value that a thread passes to the others of its warp
     std::vector<std::vector<unsigned char>> shared_memories;  // by block
     int block_size;  // threads of a block
@@ -69,7 +70,7 @@ struct Cluster {
     Cluster(int blocks, int threads, int shared_bytes, std::function<void()> body)
         : contexts(blocks * threads), resume_points(blocks * threads), started(blocks * threads),
           finished(blocks * threads), barriers(blocks * threads), warp_barriers(blocks * threads),
-          shuffled(blocks * threads),
+          warpgroup_barriers(blocks * threads), shuffled(blocks * threads),
           // Not zeros: kernels must not rely on the initial content.
           shared_memories(blocks, std::vector<unsigned char>(shared_bytes + ALIGNMENT, 0xff)), block_size(threads),
           body(std::move(body)) {}

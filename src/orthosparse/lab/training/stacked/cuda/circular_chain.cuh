@@ -1,7 +1,7 @@
 // Many layers of circular convolutions with their activations, forward or backward, in one launch.
 //
 // A cluster of two blocks takes two images of a network through all layers; each block computes half of the channels
-// and stores them in the shared memory of both. A consumer warpgroup computes each image, so that one can run wgmma while the other
+// and copies them to the other one. A consumer warpgroup computes each image, so that one can run wgmma while the other
 // applies activations. A producer warp loads the weights, which are all that is read from outside.
 //
 // The three taps of a row are columns of one product: the same pixels times three kernels. Their results belong to
@@ -24,15 +24,17 @@ struct ChainParams {
 
 namespace {
 
-// A stage of the weight pipeline holds a row of taps for half of the input channels. A layer has as many as there are.
+// A stage of the weight pipeline holds a row of taps for half of the input channels. A layer has as many as there are:
+// first those of the input channels that the block itself has computed, which need not wait for the other block.
 constexpr int WEIGHT_STAGES = 2 * KERNEL_SIDE, STAGE_GROUPS = GROUPS / 2;
 constexpr int STAGE_GROUP_BYTES = KERNEL_SIDE * HALF * 16;  // of a group of input channels
 constexpr int STAGE_BYTES = STAGE_GROUPS * STAGE_GROUP_BYTES;
+constexpr int HALF_MAP_BYTES = STAGE_GROUPS * GROUP_BYTES;  // of half of the channels
 
 struct ChainMemory {
     static constexpr int MAPS = WEIGHT_STAGES * STAGE_BYTES;  // two of each of two images
     static constexpr int BARRIERS = MAPS + 4 * MAP_BYTES;
-    static constexpr int BYTES = BARRIERS + (2 * WEIGHT_STAGES + 2) * 8;
+    static constexpr int BYTES = BARRIERS + (2 * WEIGHT_STAGES + 4) * 8;
     unsigned char* memory;
     Barrier* barriers;
     __device__ explicit ChainMemory(unsigned char* memory)
@@ -44,11 +46,18 @@ struct ChainMemory {
     }
     __device__ Barrier* full(int stage) const { return barriers + stage; }
     __device__ Barrier* empty(int stage) const { return barriers + WEIGHT_STAGES + stage; }
-    // The map that the next layer reads is complete.
-    __device__ Barrier* ready(int image) const { return barriers + 2 * WEIGHT_STAGES + image; }
+    // The half of the output map of a layer that the other block computes is there. Consecutive layers alternate
+    // between two barriers, so that the bytes of a copy are never counted for another layer.
+    __device__ Barrier* ready(int image, int layer) const {
+        return barriers + 2 * WEIGHT_STAGES + image * 2 + (layer & 1);
+    }
 };
 
 constexpr int CHAIN_CONSUMER_WARPS = 8, CHAIN_THREADS = (CHAIN_CONSUMER_WARPS + 1) * WARP_SIZE;
+
+// Which row of taps a stage holds, and which half of the input channels.
+__device__ inline int tap_row_of(int stage) { return stage % KERNEL_SIDE; }
+__device__ inline unsigned input_half_of(int stage, unsigned rank) { return stage / KERNEL_SIDE ^ rank; }
 
 // The producer.
 __device__ inline void load_weights(const ChainMemory& memory, const ChainParams& params, unsigned rank) {
@@ -58,7 +67,8 @@ __device__ inline void load_weights(const ChainMemory& memory, const ChainParams
         for (int stage = 0; stage < WEIGHT_STAGES; ++stage) {
             wait_for_phase(memory.empty(stage), (layer & 1) ^ 1);
             arrive_and_expect_bytes(memory.full(stage), STAGE_BYTES);
-            bulk_copy(memory.weights(stage), weights + stage * STAGE_BYTES, STAGE_BYTES, memory.full(stage));
+            const unsigned index = tap_row_of(stage) * 2 + input_half_of(stage, rank);
+            bulk_copy(memory.weights(stage), weights + index * STAGE_BYTES, STAGE_BYTES, memory.full(stage));
         }
         weights += layer_stride;
     }
@@ -76,15 +86,18 @@ __device__ inline void load_map(unsigned char* map, const uint4* x, bool exists)
     }
 }
 
-// The main loop of a layer: convolves the map of an image, and releases the stages of the weights.
+// The main loop of a layer: convolves the map of an image, and releases the stages of the weights. The half of the map
+// that the other block has computed is waited for as late as possible.
 __device__ inline void convolve_map(float (&accumulator)[96], const ChainMemory& memory, int image, int layer,
-                                    unsigned lane) {
+                                    unsigned rank, unsigned lane) {
     const SharedAddress map = shared_address(memory.map(image, layer));
 #pragma unroll
     for (int stage = 0; stage < WEIGHT_STAGES; ++stage) {
+        if (stage == KERNEL_SIDE && layer > 0) wait_for_phase(memory.ready(image, layer - 1), (layer - 1) >> 1 & 1);
         wait_for_phase(memory.full(stage), layer & 1);
         const SharedAddress weights = shared_address(memory.weights(stage));
-        const SharedAddress pixels = map + stage / 2 * ROW_BYTES + stage % 2 * STAGE_GROUPS * GROUP_BYTES;
+        const SharedAddress pixels =
+            map + tap_row_of(stage) * ROW_BYTES + input_half_of(stage, rank) * HALF_MAP_BYTES;
         wgmma_fence();
 #pragma unroll
         for (int group = 0; group < STAGE_GROUPS; group += 2) {
@@ -123,8 +136,6 @@ __device__ void compute_layers(const ChainMemory& memory, const ChainParams& par
     float accumulator[96];
     for (int layer = 0; layer < params.layers; ++layer) {
         const bool is_last = layer == params.layers - 1, is_separate = is_last && params.last_out != nullptr;
-        if (layer > 0) wait_for_phase(memory.ready(image), (layer - 1) & 1);
-        fence_async_proxy();
         // The operands of the epilogue, loaded before the main loop.
         uint32_t y_pairs[16];
         float2 bias_pairs[8];
@@ -138,10 +149,9 @@ __device__ void compute_layers(const ChainMemory& memory, const ChainParams& par
 #pragma unroll
             for (int i = 0; i < 8; ++i) bias_pairs[i] = *reinterpret_cast<const float2*>(bias + i * 8);
         }
-        convolve_map(accumulator, memory, image, layer, lane);
-        const SharedAddress pixels = shared_address(memory.map(image, layer + 1)) + rank * STAGE_GROUPS * GROUP_BYTES +
-                                     column * PIXEL_BYTES + lane % 4 * 4;
-        const SharedAddress other_pixels = address_in_rank(rank ^ 1, pixels);
+        convolve_map(accumulator, memory, image, layer, rank, lane);
+        unsigned char* half_map = memory.map(image, layer + 1) + rank * HALF_MAP_BYTES;
+        unsigned char* pixels = half_map + column * PIXEL_BYTES + lane % 4 * 4;
         uint32_t* to = is_separate ? params.last_out + start : params.out == nullptr ? nullptr : out;
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
@@ -161,19 +171,21 @@ __device__ void compute_layers(const ChainMemory& memory, const ChainParams& par
             const uint32_t pair = pack_bf16(values[0], values[1]);
             if (exists && to != nullptr) to[group * PIXELS * 4 + second_row * SIDE * 4] = pair;
             if (is_last) continue;
-            const unsigned row = warp * 2 + second_row, offset = group * GROUP_BYTES + (row + 1) * ROW_BYTES;
-            store_in_cluster(address_in_rank(rank, pixels) + offset, pair);
-            store_in_cluster(other_pixels + offset, pair);
-            if (row == 0 || row == SIDE - 1) {
-                const unsigned halo = group * GROUP_BYTES + (row == 0 ? (SIDE + 1) * ROW_BYTES : 0);
-                store_in_cluster(address_in_rank(rank, pixels) + halo, pair);
-                store_in_cluster(other_pixels + halo, pair);
-            }
+            const unsigned row = warp * 2 + second_row;
+            unsigned char* pixel = pixels + group * GROUP_BYTES;
+            *reinterpret_cast<uint32_t*>(pixel + (row + 1) * ROW_BYTES) = pair;
+            if (row == 0) *reinterpret_cast<uint32_t*>(pixel + (SIDE + 1) * ROW_BYTES) = pair;
+            if (row == SIDE - 1) *reinterpret_cast<uint32_t*>(pixel) = pair;
         }
         if (!is_last) {
             fence_async_proxy();
-            sync_warp();
-            if (lane < 2) arrive_in_cluster(address_in_rank(lane, shared_address(memory.ready(image))));
+            sync_warpgroup(image + 1);
+            if (warp == 0 && lane == 0) {
+                Barrier* ready = memory.ready(image, layer);
+                arrive_and_expect_bytes(ready, HALF_MAP_BYTES);
+                const SharedAddress to = address_in_rank(rank ^ 1, shared_address(half_map));
+                bulk_copy_to_rank(to, half_map, HALF_MAP_BYTES, address_in_rank(rank ^ 1, shared_address(ready)));
+            }
         }
         y += layer_stride;
         out += layer_stride;
@@ -190,7 +202,7 @@ __global__ void CLUSTER_OF_TWO __launch_bounds__(CHAIN_THREADS, 1) chain_kernel(
             init_barrier(memory.full(stage), 1);
             init_barrier(memory.empty(stage), CHAIN_CONSUMER_WARPS);
         }
-        for (int image = 0; image < 2; ++image) init_barrier(memory.ready(image), CHAIN_CONSUMER_WARPS);
+        for (int i = 0; i < 4; ++i) init_barrier(memory.ready(i / 2, i), 1);
         fence_barrier_init();
     }
     if (warp < CHAIN_CONSUMER_WARPS) {
@@ -208,7 +220,7 @@ __global__ void CLUSTER_OF_TWO __launch_bounds__(CHAIN_THREADS, 1) chain_kernel(
         load_weights(memory, params, rank);
     }
     sync_warp();
-    sync_cluster();  // a block must not exit while the other one stores to it
+    sync_cluster();  // a block must not exit while the other one copies to it
 }
 
 }  // namespace

@@ -84,8 +84,9 @@ __device__ inline void fence_accumulator(float (&accumulator)[COUNT]) {
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(accumulator[i])::"memory");
 }
 
-// Makes what this thread wrote to shared memory visible to the async proxy: wgmma and bulk copies.
-__device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async;" ::: "memory"); }
+// Makes what this thread wrote to the shared memory of its block visible to the async proxy: wgmma and bulk copies. (A
+// fence of more than the block's shared memory would wait for all writes to global memory.)
+__device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // A barrier in shared memory. A phase completes when all arrivals and all expected bytes have come.
 struct Barrier {
@@ -119,7 +120,7 @@ __device__ inline void wait_for_phase(Barrier* barrier, unsigned parity) {
     asm volatile("{\n"
                  ".reg .pred completed;\n"
                  "retry:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 completed, [%0], %1;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 completed, [%0], %1;\n"
                  "@!completed bra retry;\n"
                  "}\n" ::"r"(shared_address(barrier)),
                  "r"(parity)
@@ -152,14 +153,18 @@ __device__ inline SharedAddress address_in_rank(unsigned rank, SharedAddress add
     return mapped;
 }
 
-// Stores to the shared memory of a block of the cluster; `to` is from `address_in_rank`.
-__device__ inline void store_in_cluster(SharedAddress to, uint32_t value) {
-    asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
+// Copies from the shared memory of this block to that of another block of the cluster, whose barrier counts the bytes.
+// `to` and `barrier` are from `address_in_rank`.
+__device__ inline void bulk_copy_to_rank(SharedAddress to, const void* from, int bytes, SharedAddress barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     to),
+                 "r"(shared_address(from)), "r"(bytes), "r"(barrier)
+                 : "memory");
 }
 
-// Arrives at a barrier of a block of the cluster, which then sees what this thread has stored in it.
-__device__ inline void arrive_in_cluster(SharedAddress barrier) {
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+// Barrier of the threads of a warpgroup; `barrier_id` is its own, and at least 1 (see `sync_threads`).
+__device__ inline void sync_warpgroup(int barrier_id) {
+    asm volatile("bar.sync %0, 128;" ::"r"(barrier_id) : "memory");
 }
 
 // Set the maximum number of registers of each thread of a warpgroup. The warpgroups that decrease theirs free the
