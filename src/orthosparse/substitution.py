@@ -1,4 +1,7 @@
-"""Run a model with other tensors or in another mode for the duration of a block, and restore it afterwards."""
+"""Run a model with other tensors or in another mode for the duration of a block, and restore it afterwards.
+
+Also copies what a model is called with, which it may change in place.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -53,6 +56,21 @@ def _fill(table: dict[str, Any], held: Mapping[str, Any]) -> None:
         table.clear()
     for key, tensor in held.items():  # one by one: the table of a scripted module has no update
         table[key] = tensor
+
+
+def copied(value: Any) -> Any:
+    """Return `value` with copies of its tensors, also of those in tuples, lists and dicts.
+
+    Example:
+        >>> x = torch.zeros(2)
+        >>> copied({"x": x})["x"].add_(1), x
+        (tensor([1., 1.]), tensor([0., 0.]))
+    """
+    if isinstance(value, Tensor):
+        return value.clone()
+    if type(value) in (tuple, list):
+        return type(value)(map(copied, value))
+    return {key: copied(each) for key, each in value.items()} if type(value) is dict else value
 
 
 def frozen_state(model: nn.Module) -> dict[str, Tensor]:

@@ -29,6 +29,13 @@ def test_a_batch_may_be_a_tensor_arguments_or_keywords(form, generator):
     assert set(timing.ratios_of(model, batch, candidates_of(model))) == {"stem", "mix", "fc", "head"}
 
 
+def test_the_batch_stays_as_it_is_though_the_model_changes_it_in_place(generator):
+    model = nn.Sequential(nn.ReLU(inplace=True), masked_net(generator, model=nn.Sequential(nn.Linear(8, 8))))
+    batch = -torch.ones(2, 8, dtype=torch.float64)
+    assert timing.ratios_of(model, batch, candidates_of(model)).keys() == {"1.0"}
+    assert bool((batch == -1).all())
+
+
 def test_a_forward_pass_that_fails_leaves_no_hooks(generator):
     model = masked_net(generator)
     with pytest.raises(ValueError, match="batch: the model cannot take it"):

@@ -72,6 +72,23 @@ def test_a_distribution_leaves_no_trace(name, model_name, model_is_in):
     assert all(map(torch.equal, data, batch))
 
 
+@pytest.mark.parametrize("name", NEED_DATA)
+def test_every_pass_reads_the_batch_as_it_was_given_though_the_model_changes_it_in_place(name):
+    class Centering(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = MODELS["mlp"].make()
+
+        def forward(self, x):
+            return self.inner(x.sub_(3))
+
+    x, y = MODELS["mlp"].batch()
+    masks = call(name, "mlp", 0.3, model=Centering(), batch=(given := x.clone(), y))
+    assert torch.equal(given, x)
+    expected = call(name, "mlp", 0.3, batch=(x - 3, y))
+    assert all(torch.equal(masks[f"inner.{key}"], mask) for key, mask in expected.items())
+
+
 @pytest.mark.parametrize(("name", "model_name"), [pair for pair in PAIRS if pair[0] in NEED_DATA])
 def test_a_distribution_that_fails_midway_leaves_no_trace(name, model_name):
     model = prepared(MODELS[model_name].make())

@@ -46,6 +46,19 @@ def test_the_model_stays_as_it_was(kind, generator):
     assert model.training
 
 
+def test_a_network_that_changes_its_input_in_place_is_compared_on_the_example_as_it_was_given(generator):
+    class Centering(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x.sub_(3))
+
+    model = Centering(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 2))
+    x = torch.randn(3, 6, generator=generator)
+    _, table = deploy(model, given := x.clone(), compile=False)
+    assert torch.equal(given, x)
+    assert not table.notes
+    assert table.error < 1e-5
+
+
 @pytest.mark.parametrize("state", ["masked", "compact", "baked"])
 def test_masked_compact_and_baked_models_deploy_alike(state, generator):
     model = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 8))

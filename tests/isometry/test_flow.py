@@ -99,6 +99,21 @@ def test_the_model_is_left_as_it_was():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+class Shift(nn.Module):
+    """Adds one, in place."""
+
+    def forward(self, x):
+        return x.add_(1)
+
+
+def test_both_losses_are_those_of_the_batch_though_the_model_changes_it_in_place():
+    layer, x, y = nn.Linear(3, 2), torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.arange(4) % 2
+    flow = gradient_flow(nn.Sequential(Shift(), layer), None, (given := x.clone(), y), step_size=0.5)
+    assert torch.equal(given, x)
+    expected = gradient_flow(nn.Sequential(nn.Identity(), layer), None, (x + 1, y), step_size=0.5)
+    assert (flow.loss, flow.norm_after) == (expected.loss, expected.norm_after)
+
+
 def test_frozen_layers_and_keyword_inputs():
     class Model(nn.Module):
         def __init__(self):

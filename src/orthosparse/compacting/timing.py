@@ -10,7 +10,7 @@ from orthosparse.checks import check_arguments, named_on_error
 from orthosparse.compacting.forms import Candidate, build
 from orthosparse.compacting.table import MASKED
 from orthosparse.stopwatch import seconds_in_turn
-from orthosparse.substitution import substituted
+from orthosparse.substitution import copied, substituted
 
 _SECONDS, _ROUNDS = 0.01, 5
 Inputs = tuple[tuple[int, ...], torch.dtype]
@@ -55,7 +55,7 @@ def _inputs_of(model: nn.Module, batch: Any, modules: set[nn.Module]) -> dict[nn
     devices = sorted({parameter.device.index for parameter in model.parameters() if parameter.is_cuda})
     try:
         with torch.no_grad(), torch.random.fork_rng(devices), substituted(model, buffers), named_on_error("batch"):
-            model(*args, **kwargs)
+            model(*copied(args), **copied(kwargs))
     finally:
         for hook in hooks:
             hook.remove()

@@ -13,6 +13,7 @@ from orthosparse.distributed import is_sharded
 from orthosparse.hardware import to_float64
 from orthosparse.layers import unwrapped
 from orthosparse.masking import bake
+from orthosparse.substitution import copied
 
 M = TypeVar("M", bound=nn.Module)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -44,12 +45,12 @@ def arguments_of(example: Any, device: torch.device | None) -> Arguments:
 
 
 def outputs_of(model: nn.Module, arguments: Arguments) -> list[Tensor]:
-    """Return the floating-point tensors in the output of a model.
+    """Return the floating-point tensors in the output of a model for copies of the arguments.
 
     Raises:
         ValueError: the model cannot take the arguments, or returns no such tensor.
     """
-    args, kwargs = arguments
+    args, kwargs = copied(arguments)
     with torch.inference_mode(), named_on_error("example"):
         result = model(*args, **kwargs)
     outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.is_floating_point()]

@@ -13,6 +13,7 @@ from orthosparse.deploying.folding import fold_norms
 from orthosparse.deploying.shrinking import shrink
 from orthosparse.deploying.tracing import first_line, record_shapes, traced
 from orthosparse.stopwatch import seconds_in_turn
+from orthosparse.substitution import copied
 
 _BLOCK, _ROUNDS = 0.03, 7
 Key = TypeVar("Key")
@@ -97,7 +98,9 @@ class Networks:
         return self._seconds(self.by_name)
 
     def _seconds(self, networks: Mapping[Key, nn.Module]) -> dict[Key, float]:
-        args, kwargs = self.arguments
-        calls = {key: partial(network, *args, **kwargs) for key, network in networks.items()}
+        calls = {}
+        for key, network in networks.items():
+            args, kwargs = copied(self.arguments)
+            calls[key] = partial(network, *args, **kwargs)
         with torch.inference_mode():
             return seconds_in_turn(calls, self.device, block=_BLOCK, rounds=_ROUNDS)

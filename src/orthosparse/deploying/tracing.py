@@ -8,6 +8,7 @@ from torch import Tensor, fx, nn
 
 from orthosparse.checks import named_on_error
 from orthosparse.deploying.copies import Arguments, difference, outputs_of
+from orthosparse.substitution import copied
 
 _NO_OPS = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 # What Python code raises if it gets an fx.Proxy where it needs a value. NameError: a module in a list or a function.
@@ -34,7 +35,8 @@ def traced(model: nn.Module, arguments: Arguments, tolerance: float) -> tuple[fx
 
 def record_shapes(graph: fx.GraphModule, arguments: Arguments) -> None:
     """Store the output shape of every node in ``node.meta["shape"]``; None if the output is not a tensor."""
-    bound = inspect.signature(graph.forward).bind(*arguments[0], **arguments[1])
+    args, kwargs = copied(arguments)
+    bound = inspect.signature(graph.forward).bind(*args, **kwargs)
     bound.apply_defaults()
     with torch.inference_mode(), named_on_error("example"):
         _Shapes(graph).run(*bound.arguments.values())

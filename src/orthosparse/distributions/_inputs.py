@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from orthosparse.aliases import Scores
 from orthosparse.distributed import is_sharded
 from orthosparse.layers import Layer
+from orthosparse.substitution import copied
 
 Batch: TypeAlias = tuple[Any, Any]
 _EXPECTED = "expected (inputs, targets), or an iterable of such pairs"
@@ -84,11 +85,11 @@ def tensors_in(inputs: Any) -> list[Tensor]:
 
 
 def outputs_on(model: nn.Module, inputs: Any) -> Any:
-    """Return the output of `model` for `inputs`; raise an error about the batch if it cannot take them."""
+    """Return the output of `model` for copies of `inputs`; raise an error about the batch if it cannot take them."""
     try:
         if isinstance(inputs, Mapping):
-            return model(**inputs)
-        return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
+            return model(**copied(dict(inputs)))
+        return model(*copied(inputs)) if isinstance(inputs, tuple | list) else model(copied(inputs))
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:

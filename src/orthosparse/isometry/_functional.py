@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from orthosparse.checks import check_mapping, named_on_error
 from orthosparse.layers import Layer, find_layers, unwrapped
-from orthosparse.substitution import frozen_state, preserve, seed_generators, substituted, without_cudnn
+from orthosparse.substitution import copied, frozen_state, preserve, seed_generators, substituted, without_cudnn
 from orthosparse.twice import twice_differentiable
 
 Output: TypeAlias = Callable[[Any], Tensor] | str | int
@@ -130,7 +130,7 @@ class _Seen:
 
     def keep(self, module: nn.Module, args: Any, result: Any) -> None:
         del module, args
-        self.results.append(_copied(result))  # a later layer may change it in place
+        self.results.append(copied(result))  # a later layer may change it in place
 
 
 @contextmanager
@@ -147,14 +147,6 @@ def _captured(model: nn.Module, name: str | None) -> Iterator[_Seen]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _copied(result: Any) -> Any:
-    if isinstance(result, Tensor):
-        return result.clone()
-    if type(result) in (tuple, list):
-        return type(result)(_copied(part) for part in result)
-    return result
 
 
 def picked(result: Any, output: Output | None) -> Any:

@@ -14,7 +14,7 @@ from orthosparse.isometry._functional import layers_of, untraced
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.masking import on_masked_forms
 from orthosparse.randomness import draw_seed
-from orthosparse.substitution import frozen_state, substituted
+from orthosparse.substitution import copied, frozen_state, substituted
 from orthosparse.tables import html_table
 
 Loss = Callable[[Any, Any], Tensor]
@@ -129,7 +129,8 @@ class _Objective:
     def _differentiated(self, leaves: list[Tensor]) -> tuple[Tensor, list[Tensor], Sequence[Tensor]]:
         """Return the loss, g and H g of the model with its current tensors."""
         with named_on_error("batch"):
-            value = self.loss(self.model(**self.x) if isinstance(self.x, Mapping) else self.model(self.x), self.y)
+            x = copied(dict(self.x) if isinstance(self.x, Mapping) else self.x)
+            value = self.loss(self.model(**x) if isinstance(x, dict) else self.model(x), self.y)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise ValueError("loss: expected a function of (output, y) that returns one number")
         gradients = torch.autograd.grad(value, leaves, create_graph=True, materialize_grads=True)
