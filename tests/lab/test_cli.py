@@ -93,8 +93,8 @@ def test_a_package_that_is_not_installed_is_answered_with_how_to_install_it(
     assert error.endswith(f"; pip install 'orthosparse[{extra}]'\n")
 
 
-@pytest.mark.parametrize("package", ["wandb", "helpers_of_mine", "rays"])
-def test_a_module_that_no_extra_brings_is_named_without_one(monkeypatch, tmp_path, capsys, package):
+@pytest.mark.parametrize("package", ["wandb", "helpers_of_mine", "rays", "transformers", "pytorch_lightning", "mkdocs"])
+def test_a_module_that_no_extra_for_users_brings_is_named_without_one(monkeypatch, tmp_path, capsys, package):
     monkeypatch.setitem(sys.modules, package, None)
     _with_command(monkeypatch, tmp_path, "lacking", f"def lacking() -> None:\n    'Lack.'\n    import {package}\n")
     assert cli.main(["lacking"]) == cli.MISUSED

@@ -22,6 +22,7 @@ from orthosparse.lab import commands
 
 # Exit codes, as shells know them.
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+_EXTRAS = ("lab", "timm", "ray", "onnx")  # for users; the others are for work on the package itself
 
 
 def _required() -> list[str]:
@@ -167,7 +168,8 @@ def _extra_with(module: str) -> str | None:
     """Return the extra that installs a module; None for what a user's own file imports, or a logger of their choice."""
     name = module.partition(".")[0]
     package = {"PIL": "pillow", "sklearn": "scikit-learn"}.get(name, name.replace("_", "-"))
-    wanted = [re.fullmatch(rf"{re.escape(package)}[<=>!~][^;]*; extra == .(\w+).", r) for r in _required()]
+    line = rf"{re.escape(package)}[<=>!~][^;]*; extra == .({'|'.join(_EXTRAS)})."
+    wanted = [re.fullmatch(line, requirement) for requirement in _required()]
     return next((found[1] for found in wanted if found), None)
 
 
