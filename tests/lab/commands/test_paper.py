@@ -14,6 +14,7 @@ from orthosparse.lab import paper as real
 from orthosparse.lab.experiments.expected_density import ExpectedDensity
 from orthosparse.lab.experiments.mask_picture import MaskPicture
 from orthosparse.lab.experiments.training import Training
+from orthosparse.lab.paper import queue
 from orthosparse.lab.paper._tables import Column, Line, Measurement, Rendered, table_of
 from orthosparse.lab.sweep.pairs import Pair
 from orthosparse.lab.sweep.store import Store
@@ -53,14 +54,11 @@ def paper(monkeypatch, tmp_path):
     written = []
     package, report = types.ModuleType("orthosparse.lab.paper"), types.ModuleType("orthosparse.lab.paper.report")
     package.ITEMS, package.__path__, package.__spec__ = ITEMS, real.__path__, real.__spec__
-    queue = types.ModuleType("orthosparse.lab.paper.queue")
-    queue.QUEUE = [
-        types.SimpleNamespace(
-            title="Wide", item="densities", only=("size=12",), seeds=(1,), precision=None, together=None
-        ),
-        types.SimpleNamespace(title="Rest", item="densities", only=(), seeds=(1,), precision=None, together=4),
+    entries = [
+        queue.Entry("Wide", "densities", only=("size=12",), seeds=(1,), precision=None, together=None),
+        queue.Entry("Rest", "densities", seeds=(1,), precision=None, together=4),
     ]
-    monkeypatch.setitem(sys.modules, queue.__name__, queue)
+    monkeypatch.setattr(queue, "QUEUE", entries)
     report.write_report = lambda rows, out, **options: written.append((len(rows), out, options))
     monkeypatch.setitem(sys.modules, package.__name__, package)
     monkeypatch.setitem(sys.modules, report.__name__, report)
