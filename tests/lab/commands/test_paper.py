@@ -194,15 +194,22 @@ def test_the_queue_says_where_its_minutes_are_guesses_and_makes_no_store(capsys)
     assert not Path("runs").exists()
     assert cli.main(["paper", "run", "densities", "--only", "size=12", "--seeds", "1"]) == 0
     capsys.readouterr()
-    assert cli.main(["paper", "queue", "--on", "a device", "--json"]) == 0
+    assert cli.main(["paper", "queue", "--on", "a device"]) == 0
     found = capsys.readouterr()
-    assert len(json.loads(found.out)) == 2
+    assert "~" in found.out
     assert (
         "~ marks what was not measured on a device yet: its minutes may be far off; there are rows of cpu ("
         in found.err
     )
     assert cli.main(["paper", "queue"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_the_queue_in_json_marks_its_guesses_by_a_key_and_explains_no_sign(capsys):
+    assert cli.main(["paper", "queue", "--on", "a device", "--json"]) == 0
+    found = capsys.readouterr()
+    assert [each["rough"] for each in json.loads(found.out)] == [True, True]
+    assert found.err == ""
 
 
 def test_minutes_on_an_empty_store_point_to_the_rows_of_the_repository(capsys):
