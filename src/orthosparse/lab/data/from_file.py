@@ -60,7 +60,7 @@ def _pair(given: Any, part: str) -> tuple[Tensor, Tensor]:
     expected = f"data: expected {len(images)} whole numbers from 0 as {part} labels"
     if labels.shape != images.shape[:1] or labels.is_floating_point():
         raise ValueError(f"{expected}; got {labels.dtype} of shape {tuple(labels.shape)}")
-    labels = labels.long()  # torch has no smallest of unsigned numbers
+    labels = labels.long()  # torch.min does not take uint16, uint32 or uint64
     if int(labels.min()) < 0:
         raise ValueError(f"{expected}; got {int(labels.min())}")
     return images if images.dtype == torch.uint8 else images.float(), labels
