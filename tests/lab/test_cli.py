@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import Distribution, PackageNotFoundError
 
 import pytest
 import typer
@@ -92,8 +93,8 @@ def test_a_package_that_is_not_installed_is_answered_with_how_to_install_it(
     assert error.endswith(f"; pip install 'orthosparse[{extra}]'\n")
 
 
-@pytest.mark.parametrize("package", ["wandb", "helpers_of_mine", "rays"])
-def test_a_module_that_no_extra_brings_is_named_without_one(monkeypatch, tmp_path, capsys, package):
+@pytest.mark.parametrize("package", ["wandb", "helpers_of_mine", "rays", "transformers", "pytorch_lightning", "mkdocs"])
+def test_a_module_that_no_extra_for_users_brings_is_named_without_one(monkeypatch, tmp_path, capsys, package):
     monkeypatch.setitem(sys.modules, package, None)
     _with_command(monkeypatch, tmp_path, "lacking", f"def lacking() -> None:\n    'Lack.'\n    import {package}\n")
     assert cli.main(["lacking"]) == cli.MISUSED
@@ -105,6 +106,43 @@ def test_the_program_without_the_labs_packages_says_what_it_needs():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (cli.MISUSED, "")
     assert done.stderr.startswith("error: the program needs more than the library; pip install 'lightning-fabric>=")
+
+
+@pytest.fixture
+def source_tree(monkeypatch):
+    """Python as it is where the package lies in a folder on the path, and nothing tells what it requires."""
+
+    def from_name(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(Distribution, "from_name", from_name)
+
+
+def test_a_source_tree_has_no_version(source_tree, capsys):
+    assert cli.main(["--version"]) == cli.DONE
+    assert capsys.readouterr().out == "orthosparse (not installed)\n"
+
+
+def test_a_package_that_a_source_tree_lacks_is_one_line_without_an_extra(source_tree, monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    _with_command(monkeypatch, tmp_path, "lacking", "def lacking() -> None:\n    'Lack.'\n    import matplotlib\n")
+    assert cli.main(["lacking"]) == cli.MISUSED
+    error = capsys.readouterr().err
+    assert error.startswith("error: import of matplotlib halted")
+    assert error.count("\n") == 1
+    assert "pip" not in error
+
+
+def test_the_program_of_a_source_tree_names_the_package_that_it_lacks():
+    code = (
+        "import importlib.metadata as metadata, sys\n"
+        "def requires(name):\n    raise metadata.PackageNotFoundError(name)\n"
+        "metadata.requires, sys.modules['typer'] = requires, None\nimport orthosparse.lab.cli\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (cli.MISUSED, "")
+    assert done.stderr.startswith("error: the program needs more than the library: import of typer halted")
+    assert done.stderr.count("\n") == 1
 
 
 def test_warnings_of_the_library_reach_stderr_once(monkeypatch, tmp_path, capsys):

@@ -1,3 +1,4 @@
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -43,6 +44,31 @@ def test_the_commit_says_whether_files_have_changed(checkout):
 
 def test_a_checkout_that_belongs_to_another_user_has_a_commit_too(checkout, monkeypatch):
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own switch for its tests
+    assert commit() == checkout
+
+
+def test_a_worktree_that_belongs_to_another_user_has_a_commit_too(checkout, tmp_path, monkeypatch):
+    tree = tmp_path / "tree"
+    subprocess.run(["git", "worktree", "add", "-q", str(tree)], cwd=tmp_path / "checkout", check=True)
+    monkeypatch.setattr(module, "__file__", str(tree / "provenance.py"))
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    assert commit() == checkout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize("linked", [False, True])
+def test_the_programs_of_a_third_user_are_not_run_to_know_the_commit(checkout, tmp_path, linked):
+    repository, program, ran = tmp_path / "checkout/.git", tmp_path / "program", tmp_path / "ran"
+    program.write_text(f"#!/bin/sh\ntouch '{ran}'\n")
+    program.chmod(0o755)
+    subprocess.run(["git", "config", "core.fsmonitor", str(program)], cwd=repository.parent, check=True)
+    if linked:
+        repository.symlink_to(repository.rename(tmp_path / "open-to-all"))
+    for path in (repository.parent, repository):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    assert commit() is None
+    assert not ran.exists()
+    os.chown(module.__file__, 65534, 65534)  # now the running code is theirs
     assert commit() == checkout
 
 

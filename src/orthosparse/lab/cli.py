@@ -15,20 +15,31 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from importlib.metadata import requires
+from importlib.metadata import PackageNotFoundError, requires
 from typing import Annotated, Any
 
 from orthosparse.lab import commands
 
 # Exit codes, as shells know them.
 DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+_EXTRAS = ("lab", "timm", "ray", "onnx")  # for users; the others are for work on the package itself
+
+
+def _required() -> list[str]:
+    """Return what the package and its extras require; nothing in a source tree, which does not tell."""
+    try:
+        return requires("orthosparse") or []
+    except PackageNotFoundError:
+        return []
+
 
 try:
     import typer
     from typer.core import TyperGroup
-except ModuleNotFoundError:  # the library alone was installed, and with it the program
-    wanted = [r.partition(";")[0].strip() for r in requires("orthosparse") or () if re.search("extra == .lab.", r)]
-    print(f"error: the program needs more than the library; pip install {shlex.join(wanted)}", file=sys.stderr)
+except ModuleNotFoundError as error:  # the library alone was installed, and with it the program
+    wanted = [r.partition(";")[0].strip() for r in _required() if re.search("extra == .lab.", r)]
+    remedy = f"; pip install {shlex.join(wanted)}" if wanted else f": {error}"
+    print(f"error: the program needs more than the library{remedy}", file=sys.stderr)
     sys.exit(MISUSED)
 
 _HELP = f"""Sparse training that starts exactly orthogonal.
@@ -95,7 +106,10 @@ def _print_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        typer.echo(f"orthosparse {version('orthosparse')}")
+        try:
+            typer.echo(f"orthosparse {version('orthosparse')}")
+        except PackageNotFoundError:  # a source tree
+            typer.echo("orthosparse (not installed)")
         raise typer.Exit
 
 
@@ -154,9 +168,8 @@ def _extra_with(module: str) -> str | None:
     """Return the extra that installs a module; None for what a user's own file imports, or a logger of their choice."""
     name = module.partition(".")[0]
     package = {"PIL": "pillow", "sklearn": "scikit-learn"}.get(name, name.replace("_", "-"))
-    wanted = [
-        re.fullmatch(rf"{re.escape(package)}[<=>!~][^;]*; extra == .(\w+).", r) for r in requires("orthosparse") or ()
-    ]
+    line = rf"{re.escape(package)}[<=>!~][^;]*; extra == .({'|'.join(_EXTRAS)})."
+    wanted = [re.fullmatch(line, requirement) for requirement in _required()]
     return next((found[1] for found in wanted if found), None)
 
 

@@ -37,11 +37,25 @@ def commit() -> str | None:
     if given := os.environ.get("ORTHOSPARSE_COMMIT"):
         return given
     here = Path(__file__).resolve()
-    if _git("ls-files", "--error-unmatch", here.name, folder=here.parent) is None:
+    root = _checkout(here)
+    if root is None or _git("ls-files", "--error-unmatch", str(here), root=root) is None:
         return None  # installed, or inside somebody else's checkout
-    head = _git("rev-parse", "HEAD", folder=here.parent)
-    changed = _git("status", "--porcelain", "--untracked-files=no", folder=here.parent)
+    head = _git("rev-parse", "HEAD", root=root)
+    changed = _git("status", "--porcelain", "--untracked-files=no", root=root)
     return f"{head}+changes" if head and changed else head
+
+
+def _checkout(file: Path) -> Path | None:
+    """Return the folder of the checkout that a file lies in; None outside of one, and where git should not read it.
+
+    git runs programs that the settings of a repository name. Anyone may make a ``.git`` in a shared folder above the
+    file, so it must belong to this process's user or to the owner of the file, whose code is running already.
+    """
+    root = next((folder for folder in file.parents if (folder / ".git").exists()), None)
+    # lstat: a link of theirs may lead to a folder of anyone's.
+    if root is None or (root / ".git").lstat().st_uid not in (file.stat().st_uid, os.geteuid()):
+        return None
+    return root
 
 
 def _processor() -> str:
@@ -52,9 +66,9 @@ def _processor() -> str:
     return f"cpu ({names[0] if names else platform.machine()}, {processors()} cores)"
 
 
-def _git(*arguments: str, folder: Path) -> str | None:
-    # The checkout may belong to another user, as in a container: its code is running already, so git may read it too.
-    command = ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments]
+def _git(*arguments: str, root: Path) -> str | None:
+    # The checkout may belong to another user, as in a container: see _checkout for whose it may be.
+    command = ["git", "-c", f"safe.directory={root}", "-C", str(root), *arguments]
     # Hooks have these, and then git answers for the repository of the hook.
     outside = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
     try:

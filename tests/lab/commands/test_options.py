@@ -179,8 +179,14 @@ def test_a_file_in_the_place_of_the_data_is_said_once(tmp_path, capsys):
     assert capsys.readouterr().err == f"error: root: expected a folder; {tmp_path / 'file'} is a file\n"
 
 
-def test_a_name_too_long_for_a_folder_is_cut_and_stays_another_for_another_run():
-    one, other = (folder_name(f"together-{'1,' * 200}{last}") for last in "12")
+@pytest.mark.parametrize("letter", ["1", "é", "数", "\U0001d54e"])
+def test_a_name_too_long_for_a_folder_is_cut_and_stays_another_for_another_run(tmp_path, letter):
+    one, other = (folder_name(f"together-{letter * 200}{last}") for last in "12")
     assert one != other
-    assert len(one) == len(other) <= 255
-    assert folder_name("together-mlp-seeds1,2") == "together-mlp-seeds1,2"
+    assert len(one.encode()) == len(other.encode()) <= 200
+    (tmp_path / one).mkdir()
+
+
+def test_a_name_short_enough_for_a_folder_is_kept_whatever_its_bytes():
+    for name in ("together-mlp-seeds1,2", "数" * 66, "latin-\udce9.py"):  # the last as Python reads bytes of no UTF-8
+        assert folder_name(name) == name

@@ -14,6 +14,7 @@ from orthosparse.lab import paper as real
 from orthosparse.lab.experiments.expected_density import ExpectedDensity
 from orthosparse.lab.experiments.mask_picture import MaskPicture
 from orthosparse.lab.experiments.training import Training
+from orthosparse.lab.paper import queue
 from orthosparse.lab.paper._tables import Column, Line, Measurement, Rendered, table_of
 from orthosparse.lab.sweep.pairs import Pair
 from orthosparse.lab.sweep.store import Store
@@ -53,14 +54,11 @@ def paper(monkeypatch, tmp_path):
     written = []
     package, report = types.ModuleType("orthosparse.lab.paper"), types.ModuleType("orthosparse.lab.paper.report")
     package.ITEMS, package.__path__, package.__spec__ = ITEMS, real.__path__, real.__spec__
-    queue = types.ModuleType("orthosparse.lab.paper.queue")
-    queue.QUEUE = [
-        types.SimpleNamespace(
-            title="Wide", item="densities", only=("size=12",), seeds=(1,), precision=None, together=None
-        ),
-        types.SimpleNamespace(title="Rest", item="densities", only=(), seeds=(1,), precision=None, together=4),
+    entries = [
+        queue.Entry("Wide", "densities", only=("size=12",), seeds=(1,), precision=None, together=None),
+        queue.Entry("Rest", "densities", seeds=(1,), precision=None, together=4),
     ]
-    monkeypatch.setitem(sys.modules, queue.__name__, queue)
+    monkeypatch.setattr(queue, "QUEUE", entries)
     report.write_report = lambda rows, out, **options: written.append((len(rows), out, options))
     monkeypatch.setitem(sys.modules, package.__name__, package)
     monkeypatch.setitem(sys.modules, report.__name__, report)
@@ -196,15 +194,22 @@ def test_the_queue_says_where_its_minutes_are_guesses_and_makes_no_store(capsys)
     assert not Path("runs").exists()
     assert cli.main(["paper", "run", "densities", "--only", "size=12", "--seeds", "1"]) == 0
     capsys.readouterr()
-    assert cli.main(["paper", "queue", "--on", "a device", "--json"]) == 0
+    assert cli.main(["paper", "queue", "--on", "a device"]) == 0
     found = capsys.readouterr()
-    assert len(json.loads(found.out)) == 2
+    assert "~" in found.out
     assert (
         "~ marks what was not measured on a device yet: its minutes may be far off; there are rows of cpu ("
         in found.err
     )
     assert cli.main(["paper", "queue"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_the_queue_in_json_marks_its_guesses_by_a_key_and_explains_no_sign(capsys):
+    assert cli.main(["paper", "queue", "--on", "a device", "--json"]) == 0
+    found = capsys.readouterr()
+    assert [each["rough"] for each in json.loads(found.out)] == [True, True]
+    assert found.err == ""
 
 
 def test_minutes_on_an_empty_store_point_to_the_rows_of_the_repository(capsys):

@@ -152,7 +152,7 @@ def test_wrong_annotations_and_empty_folders_are_named(tiny):
         load("tiny_imagenet", tiny)
 
 
-def test_images_of_more_than_eight_bits_are_refused_and_not_turned_white(tiny):
+def test_grey_images_of_more_than_eight_bits_are_refused_and_not_turned_white(tiny):
     victim = sorted((tiny / "tiny-imagenet-200/train/n03/images").iterdir())[2]
     Image.fromarray(np.full((64, 64), 30000, np.uint16)).save(victim)
     with pytest.raises(ValueError, match=rf"{victim.name}: expected an image of 8 bits per channel; got the mode I"):

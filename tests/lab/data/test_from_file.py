@@ -78,6 +78,19 @@ def test_arrays_of_any_strides_and_byte_order_are_read(loaded, array):
     assert torch.equal(data.train.images, images.flip(2) if "::" in array else images)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_arrays_in_memory_maps_are_not_read_into_memory(loaded, tmp_path, dtype, mode):
+    np.save(tmp_path / "x.npy", np.zeros((2, 1, 2, 2), dtype))
+    data = loaded(
+        "def load(root):\n"
+        f"    part = (np.load(root / 'x.npy', mmap_mode='{mode}'), np.arange(2))\n"
+        "    return {'train': part, 'test': part}\n"
+    )
+    np.load(tmp_path / "x.npy", mmap_mode="r+")[:] = 7
+    assert (data.train.images == 7).all()
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8"])
 def test_labels_may_be_whole_numbers_of_any_kind(loaded, dtype):
     data = loaded(

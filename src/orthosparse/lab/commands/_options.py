@@ -15,7 +15,7 @@ import typer
 from orthosparse.lab.names import names_of
 
 ROOT = Path("data")  # from which every command reads data, and where it puts it
-_LONGEST = 200  # characters of a folder's name; file systems have 255
+_LONGEST = 200  # bytes of a folder's name; file systems have 255
 
 
 def matching(option: str) -> Callable[[Any], Any]:
@@ -158,10 +158,12 @@ def folder_name(text: str) -> str:
         >>> folder_name("mlp-digits-dense-seed1"), len(folder_name("a" * 1000))
         ('mlp-digits-dense-seed1', 200)
     """
-    if len(text) <= _LONGEST:
+    encoded = text.encode(errors="surrogateescape")
+    if len(encoded) <= _LONGEST:
         return text
-    digest = blake2b(text.encode(), digest_size=8).hexdigest()
-    return f"{text[: _LONGEST - len(digest) - 1]}-{digest}"
+    digest = blake2b(encoded, digest_size=8).hexdigest()
+    # A letter that the cut divides is left out.
+    return f"{encoded[: _LONGEST - len(digest) - 1].decode(errors='ignore')}-{digest}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -95,8 +95,8 @@ def queue(
 ) -> None:
     """List what to measure next, in order, with estimated minutes.
 
-    Estimates come from rows that were measured on the same device before; a ~ marks those without such rows. `paper run
-    --minutes` works through this list.
+    Estimates come from rows that were measured on the same device before; a ~ (with --json, "rough": true) marks those
+    without such rows. `paper run --minutes` works through this list.
 
     \b
     Examples:
@@ -113,9 +113,9 @@ def queue(
     found = forecast_of(steps, {(row["key"], row["seed"]) for row in rows}, estimates_of(rows, name))
     if json:
         print_json(found)
-    else:
-        print_table(forecast_table(found), console())
-        _say_if_empty(store, rows)
+        return
+    print_table(forecast_table(found), console())
+    _say_if_empty(store, rows)
     if any(each["rough"] for each in found):
         warn_of_device(rows, name)
 

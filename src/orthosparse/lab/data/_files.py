@@ -18,7 +18,7 @@ def read_image(path: Path) -> Image.Image:
     """Return the decoded RGB image.
 
     Raises:
-        ValueError: the file cannot be decoded, or has more than 8 bits per channel.
+        ValueError: the file cannot be decoded, or has a single channel of more than 8 bits, which Pillow would clip.
     """
     try:
         with Image.open(path) as image:

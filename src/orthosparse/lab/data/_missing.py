@@ -44,7 +44,7 @@ def list_folder(name: str, root: Path, folder: Path, names: list[str]) -> Listin
 
 
 def class_names(name: str, root: Path, folder: Path) -> list[str]:
-    """Return the sorted names of the classes' folders (hidden ones are none); their order numbers the labels."""
+    """Return the sorted names of the classes' folders, without hidden ones; their order numbers the labels."""
     first_existing(name, root, [folder])
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != ".")
     if not names:

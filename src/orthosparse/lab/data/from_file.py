@@ -1,5 +1,6 @@
 """Data of the user's own: what a function in a file returns."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,19 +60,22 @@ def _pair(given: Any, part: str) -> tuple[Tensor, Tensor]:
     expected = f"data: expected {len(images)} whole numbers from 0 as {part} labels"
     if labels.shape != images.shape[:1] or labels.is_floating_point():
         raise ValueError(f"{expected}; got {labels.dtype} of shape {tuple(labels.shape)}")
-    labels = labels.long()  # torch has no smallest of unsigned numbers
+    labels = labels.long()  # torch.min does not take uint16, uint32 or uint64
     if int(labels.min()) < 0:
         raise ValueError(f"{expected}; got {int(labels.min())}")
     return images if images.dtype == torch.uint8 else images.float(), labels
 
 
 def _tensor(given: Any, name: str) -> Tensor:
-    """Return an array as a tensor, copied if it is read-only, reversed or byte-swapped, which torch does not take."""
+    """Return an array as a tensor, copied if it is reversed or byte-swapped, which torch does not take."""
     if isinstance(given, Tensor):
         return given
     array = np.asarray(given)
     try:
-        return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
+        with warnings.catch_warnings():
+            # Read-only memory maps: a copy would read all of them into memory, and loaders only copy from them.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+            return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), "C"))
     except TypeError as error:
         raise TypeError(f"data: expected {name} to be an array or a tensor of numbers; got {array.dtype}") from error
 
