@@ -35,6 +35,17 @@ def test_a_module_computes_what_the_dense_layer_with_its_weight_does(kind, gener
     torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("batched", [True, False])
+def test_the_result_may_be_changed_in_place_by_the_next_module(kind, batched, generator):
+    layer = filled(kind, generator)
+    x = inputs_of(layer, generator)
+    x = (x if batched else x[0]).requires_grad_()
+    found, expected = (functional.relu(layer(x), inplace=inplace) for inplace in (True, False))
+    assert torch.equal(found, expected)
+    found, expected = (torch.autograd.grad(y.sin().sum(), [x, layer.values]) for y in (found, expected))
+    assert all(map(torch.equal, found, expected))
+
+
 def test_the_weight_is_zero_off_the_mask_and_cannot_be_assigned(kind, generator):
     layer = filled(kind, generator)
     assert layer.weight.shape == layer.weight_mask.shape

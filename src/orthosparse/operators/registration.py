@@ -63,7 +63,12 @@ class _Direct(torch.autograd.Function):
     def forward(ctx: Any, kind: Kind, x: Tensor, values: Tensor, bias: Tensor | None, *index: Any) -> Tensor:
         ctx.save_for_backward(x, values)
         ctx.kind, ctx.index = kind, index
-        return kind.linear(x, values, bias, *index)
+        result = kind.linear(x, values, bias, *index)
+        if not result._is_view():
+            return result
+        # The same memory in a tensor that is no view: autograd lets no activation change a view from here in place.
+        layout = result.storage_offset(), result.shape, result.stride()
+        return result.new_empty(0).set_(result.untyped_storage(), *layout)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
