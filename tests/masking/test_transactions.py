@@ -1,3 +1,7 @@
+import sys
+from contextlib import contextmanager
+from itertools import count
+
 import pytest
 import torch
 from torch import nn
@@ -139,6 +143,48 @@ def test_what_a_block_registers_is_gone_and_what_it_removes_is_back():
     assert isinstance(model[1], nn.ReLU)
     assert len(optimizer.param_groups) == 1
     assert all(map(lambda a, b: a is b, optimizer.param_groups[0]["params"], parameters))
+
+
+@contextmanager
+def interrupted_undo(number):
+    """Raise KeyboardInterrupt in place of one of the lines of `undo`, counted as they run."""
+    before, lines = sys.gettrace(), count()
+
+    def trace(frame, event, _):
+        if frame.f_code.co_name != "undo":
+            return None
+        if event == "line" and next(lines) == number:
+            raise KeyboardInterrupt  # which also ends the tracing
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_at_any_line_of_the_undo_waits_until_all_is_undone():
+    model, optimizer = trained(0, sparse=False)
+    *before, values = parts_of(model, optimizer)
+    for number in count():
+        with (
+            pytest.raises((ZeroDivisionError, KeyboardInterrupt)) as caught,
+            interrupted_undo(number),
+            undone_on_error(model, optimizer) as saved,
+        ):
+            saved.save(model.one.weight)
+            model.one.weight.data.zero_()
+            model.rnn.register_forward_hook(print)
+            model.conv = nn.Tanh()
+            optimizer.param_groups[0]["params"].clear()
+            _ = 1 / 0
+        *after, restored = parts_of(model, optimizer)
+        assert after == before, number
+        assert all(map(torch.equal, restored, values)), number
+        if caught.type is ZeroDivisionError:
+            break
+    assert number > 10
 
 
 def test_a_single_number_is_restored_too():

@@ -133,7 +133,8 @@ def undone_on_error(model: nn.Module, optimizer: torch.optim.Optimizer | None = 
     """If the block raises anything, an interrupt included, restore the model and the optimizer.
 
     Every module gets back its class, attributes, members and hooks, the optimizer its parameters and their state, and
-    FSDP2 the modules that it gathers parameters into. Values of tensors are restored if the block has saved them.
+    FSDP2 the modules that it gathers parameters into. Values of tensors are restored if the block has saved them. An
+    interrupt during the undo is raised after it.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2))
@@ -156,9 +157,8 @@ def undone_on_error(model: nn.Module, optimizer: torch.optim.Optimizer | None = 
     held += [] if optimizer is None else [groups, optimizer.state]
     contents = [(container, container.copy()) for container in held]
     owners, saved = fsdp_owners(model), Saved()
-    try:
-        yield saved
-    except BaseException:
+
+    def undo() -> None:
         for module, kind, attributes in modules:
             if type(module) is not kind:
                 module.__class__ = kind
@@ -168,6 +168,15 @@ def undone_on_error(model: nn.Module, optimizer: torch.optim.Optimizer | None = 
             _fill(container, content)
         restore_fsdp_owners(owners)
         saved.restore()
+
+    try:
+        yield saved
+    except BaseException:
+        try:
+            undo()
+        except KeyboardInterrupt:
+            undo()
+            raise
         raise
 
 
