@@ -155,7 +155,8 @@ def undone_on_error(model: nn.Module, optimizer: torch.optim.Optimizer | None = 
     groups: list[dict[str, Any]] = [] if optimizer is None else optimizer.param_groups
     held += [each for group in groups for each in (group, group["params"])]
     held += [] if optimizer is None else [groups, optimizer.state]
-    contents = [(container, container.copy()) for container in held]
+    # As few new objects as possible: the garbage collector goes through all of them, again and again.
+    contents = [container.copy() if container else () for container in held]
     owners, saved = fsdp_owners(model), Saved()
 
     def undo() -> None:
@@ -164,7 +165,7 @@ def undone_on_error(model: nn.Module, optimizer: torch.optim.Optimizer | None = 
                 module.__class__ = kind
             vars(module).clear()
             vars(module).update(attributes)
-        for container, content in contents:
+        for container, content in zip(held, contents, strict=True):
             _fill(container, content)
         restore_fsdp_owners(owners)
         saved.restore()
