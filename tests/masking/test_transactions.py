@@ -5,6 +5,7 @@ from itertools import count
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import orthosparse
@@ -44,8 +45,11 @@ class Interrupting(TorchDispatchMode):
 NAMES = ("one", "rnn.weight_hh_l0", "conv", "last")
 
 
-def trained(seed, *, sparse, compact=False):
+def trained(seed, *, sparse, compact=False, pruned=False):
     model = filled(Net(), torch.Generator().manual_seed(seed))
+    if pruned:
+        for name in ("one", "two", "conv", "last"):
+            prune.l1_unstructured(model.get_submodule(name), "weight", amount=0.5)
     if sparse:
         masking.attach(model, masks_for(model, seed))
     optimizer = torch.optim.Adam(model.parameters())
@@ -74,6 +78,7 @@ CHANGES = {
     "bake": (lambda m, o: masking.bake(m), {"sparse": True}),
     "bake compact": (lambda m, o: masking.bake(m, optimizer=o), {"sparse": True, "compact": True}),
     "compact": (lambda m, o: orthosparse.compact(m, optimizer=o), {"sparse": True}),
+    "import": (lambda m, o: masking.import_prune_masks(m), {"sparse": False, "pruned": True}),
     "expand": (lambda m, o: orthosparse.expand(m, optimizer=o), {"sparse": True, "compact": True}),
 }
 

@@ -100,11 +100,16 @@ class Saved:
 
     def __init__(self) -> None:
         self._entries: list[tuple[Tensor, tuple[Tensor, ...], Tensor]] = []  # tensor, indices, values; () for all
+        self._data: list[tuple[nn.Parameter, Tensor]] = []
 
     def save(self, tensor: Tensor) -> None:
         """Save all values of a tensor."""
         (part,) = local_parts(tensor)
         self._entries.append((part.data, (), part.detach().clone()))
+
+    def save_data(self, parameter: nn.Parameter) -> None:
+        """Save which tensor is the data of a parameter, without a copy of its values."""
+        self._data.append((parameter, parameter.data))
 
     def save_off(self, tensor: Tensor, mask: Tensor, start: float) -> None:
         """Save what `fill_off_` with the same arguments would overwrite."""
@@ -121,6 +126,8 @@ class Saved:
     @torch.no_grad()
     def restore(self) -> None:
         """Write the values back."""
+        for parameter, data in reversed(self._data):
+            parameter.data = data
         for tensor, indices, values in reversed(self._entries):
             if indices:
                 tensor[indices] = values
