@@ -1,5 +1,6 @@
 """Graphs of models for inference."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -61,3 +62,116 @@ def test_a_module_that_is_not_registered_cannot_be_traced():
     graph, reason = traced(inference_copy(Hidden(), None), ((torch.ones(1, 2),), {}), 0.0)
     assert graph is None
     assert reason == "cannot be traced by torch.fx: NameError: module is not installed as a submodule"
+
+
+class Changing(nn.Module):
+    """A network whose `change` is a part of its forward pass."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+        self.first, self.second, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.relu, self.drop = nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        return self.change(self, self.first(x), x)
+
+
+def view_then_clamp(m, h, x):
+    g = h.view(-1, 2, 4)
+    h.clamp_(-20, 20)
+    return m.last(g.flatten(1))
+
+
+def view_then_clamp_and_read_both(m, h, x):
+    g = h.view(-1, 2, 4)
+    return m.second(h.clamp_(-20, 20)).sum() + m.last(g.flatten(1))
+
+
+def view_then_fill(m, h, x):
+    g = h.view(-1, 2, 4)
+    h.masked_fill_(x > 20, 0)
+    return m.last(g.flatten(1))
+
+
+def chunks_then_relu(m, h, x):
+    h = h + 20
+    chunks = h.chunk(2, 1)
+    h.relu_()
+    return m.last(torch.cat([chunks[0], chunks[1]], 1))
+
+
+def relu_of_a_chunk(m, h, x):
+    h = h + 20
+    h.chunk(2, 1)[0].relu_()
+    return m.last(h)
+
+
+def relu_module(m, h, x):
+    return m.last(m.relu(h))
+
+
+def relu_of_a_name(m, h, x):
+    m.relu(h)
+    h.tanh_()
+    return m.last(h)
+
+
+def relu_of_a_view(m, h, x):
+    return m.last(m.relu(h.view(-1, 2, 4)).flatten(1))
+
+
+def relu_after_an_unread_view(m, h, x):
+    h.view(-1, 2, 4)
+    return m.last(m.relu(h))
+
+
+def sum_in_place(m, h, x):
+    h += x
+    return m.last(m.relu(m.second(h).add_(h)))
+
+
+def dropout_in_place(m, h, x):
+    g = h.view(-1, 2, 4)
+    return m.last(m.drop(h) + g.flatten(1))
+
+
+def gate_of_the_other_half(m, h, x):
+    values, gates = h[:, :4], h[:, 4:]
+    return m.last(torch.cat([values * gates.sigmoid_()] * 2, 1))
+
+
+def copy_then_relu(m, h, x):
+    g = h.clone()
+    return m.last(m.relu(h) + g)
+
+
+def count_of_calls(m, h, x):
+    m.calls.add_(1)
+    return m.last(h)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [view_then_clamp, view_then_clamp_and_read_both, view_then_fill, chunks_then_relu, relu_of_a_chunk],
+)
+def test_a_change_in_place_that_is_read_through_a_view_is_refused(change, generator):
+    x = torch.rand(2, 8, generator=generator)  # so small that nothing is changed
+    graph, reason = traced(inference_copy(Changing(change), None), ((x,), {}), 1e-6)
+    assert graph is None
+    assert reason == "changes a tensor in place and reads it through a view"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        relu_module, relu_of_a_name, relu_of_a_view, relu_after_an_unread_view, sum_in_place, dropout_in_place,
+        gate_of_the_other_half, copy_then_relu, count_of_calls,
+    ],
+)  # fmt: skip
+def test_a_change_in_place_that_no_view_reads_is_traced(change, generator):
+    model, (x, other) = Changing(change).eval(), torch.randn(2, 2, 8, generator=generator)
+    graph, reason = traced(inference_copy(model, None), ((x,), {}), 1e-6)
+    assert reason == ""
+    torch.testing.assert_close(graph(20 * other), model(20 * other))

@@ -581,6 +581,21 @@ def test_a_rewirer_may_be_replaced_and_goes_on_when_its_successor_is_gone(grow):
     assert older.updates == 2
 
 
+def test_a_rewirer_goes_on_when_its_successor_can_no_longer_be_reached():
+    class Trainer:
+        def __init__(self, model, optimizer):
+            self.rewirer = orthosparse.Rewirer(model, optimizer, every=1, steps=10)
+            self.rewirer.owner = self  # a cycle, which only the garbage collector finds
+
+    model = make()
+    optimizer = sgd(model)
+    older = orthosparse.Rewirer(model, optimizer, every=1, steps=10)
+    Trainer(model, optimizer)
+    older.load_state_dict(older.state_dict())  # so that it listens again
+    train(model, optimizer, older, 2)
+    assert older.updates == 2
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_state_that_was_loaded_to_the_cpu_goes_on_on_the_gpu():
     model = make().cuda()

@@ -90,6 +90,25 @@ def test_a_name_that_torch_cannot_parametrize_is_refused_and_stays_pruned(genera
     assert [*model.state_dict()] == before
 
 
+def test_a_tensor_that_cannot_be_masked_leaves_all_of_them_pruned(generator):
+    model = filled(nn.Sequential(nn.Linear(4, 3), nn.Embedding(8, 4, sparse=True)), generator)
+    for module in model:
+        prune.l1_unstructured(module, "weight", amount=0.5)
+    x = torch.randn(2, 4, generator=generator)
+    names, expected = [*model.state_dict()], model[0](x)
+    objects = [*model.parameters(), *model.buffers(), *(module.weight for module in model)]
+    addresses, values = [each.data_ptr() for each in objects], [each.detach().clone() for each in objects]
+    with pytest.raises(ValueError, match="has sparse gradients"):
+        import_prune_masks(model)
+    assert all(prune.is_pruned(module) for module in model)
+    assert [*model.state_dict()] == names
+    after = [*model.parameters(), *model.buffers(), *(module.weight for module in model)]
+    assert [id(each) for each in after] == [id(each) for each in objects]
+    assert [each.data_ptr() for each in after] == addresses
+    assert all(map(torch.equal, after, values))
+    torch.testing.assert_close(model[0](x), expected)
+
+
 def make(structure="2:4"):
     model = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
     exclude = ["4"] if structure == "2:4" else []

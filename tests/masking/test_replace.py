@@ -73,3 +73,15 @@ def test_what_is_no_optimizer_is_named_and_nothing_changes(optimizer, generator)
         masking.attach(model, {"3": torch.ones(3, 6, dtype=torch.bool)}, optimizer=optimizer)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.state_dict().keys() == before.keys()
+
+
+def test_a_replacement_that_fails_leaves_lost_masks_lost_and_all_values(generator):
+    model, masks = sparse_mlp(generator)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    masking.masked_layers(model)["0"].holder.lost = True
+    leaf(model[2][0], "weight").grad = torch.eye(6, 7).to_sparse()
+    with pytest.raises(NotImplementedError):
+        masking.replace_masks(model, {name: ~mask for name, mask in masks.items()})
+    assert [layer.holder.lost for layer in masking.masked_layers(model).values()] == [True, False]
+    masking.masked_layers(model)["0"].holder.lost = False
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -1,11 +1,17 @@
+import sys
+from contextlib import contextmanager
+from itertools import count
+
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import orthosparse
 from orthosparse import masking
-from orthosparse.masking.transactions import undone_on_error
+from orthosparse.masking import transactions
+from orthosparse.masking.transactions import Drafts, can_draft, undone_on_error
 
 from .models import coins, filled
 
@@ -39,8 +45,11 @@ class Interrupting(TorchDispatchMode):
 NAMES = ("one", "rnn.weight_hh_l0", "conv", "last")
 
 
-def trained(seed, *, sparse, compact=False):
+def trained(seed, *, sparse, compact=False, pruned=False):
     model = filled(Net(), torch.Generator().manual_seed(seed))
+    if pruned:
+        for name in ("one", "two", "conv", "last"):
+            prune.l1_unstructured(model.get_submodule(name), "weight", amount=0.5)
     if sparse:
         masking.attach(model, masks_for(model, seed))
     optimizer = torch.optim.Adam(model.parameters())
@@ -69,6 +78,7 @@ CHANGES = {
     "bake": (lambda m, o: masking.bake(m), {"sparse": True}),
     "bake compact": (lambda m, o: masking.bake(m, optimizer=o), {"sparse": True, "compact": True}),
     "compact": (lambda m, o: orthosparse.compact(m, optimizer=o), {"sparse": True}),
+    "import": (lambda m, o: masking.import_prune_masks(m), {"sparse": False, "pruned": True}),
     "expand": (lambda m, o: orthosparse.expand(m, optimizer=o), {"sparse": True, "compact": True}),
 }
 
@@ -140,6 +150,48 @@ def test_what_a_block_registers_is_gone_and_what_it_removes_is_back():
     assert all(map(lambda a, b: a is b, optimizer.param_groups[0]["params"], parameters))
 
 
+@contextmanager
+def interrupted_undo(number):
+    """Raise KeyboardInterrupt in place of one of the lines of `undo`, counted as they run."""
+    before, lines = sys.gettrace(), count()
+
+    def trace(frame, event, _):
+        if frame.f_code.co_name != "undo":
+            return None
+        if event == "line" and next(lines) == number:
+            raise KeyboardInterrupt  # which also ends the tracing
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_at_any_line_of_the_undo_waits_until_all_is_undone():
+    model, optimizer = trained(0, sparse=False)
+    *before, values = parts_of(model, optimizer)
+    for number in count():
+        with (
+            pytest.raises((ZeroDivisionError, KeyboardInterrupt)) as caught,
+            interrupted_undo(number),
+            undone_on_error(model, optimizer) as saved,
+        ):
+            saved.save(model.one.weight)
+            model.one.weight.data.zero_()
+            model.rnn.register_forward_hook(print)
+            model.conv = nn.Tanh()
+            optimizer.param_groups[0]["params"].clear()
+            _ = 1 / 0
+        *after, restored = parts_of(model, optimizer)
+        assert after == before, number
+        assert all(map(torch.equal, restored, values)), number
+        if caught.type is ZeroDivisionError:
+            break
+    assert number > 10
+
+
 def test_a_single_number_is_restored_too():
     model = nn.Module()
     model.scale, model.weight = nn.Parameter(torch.tensor(3.0)), nn.Parameter(torch.ones(2, 2))
@@ -147,3 +199,81 @@ def test_a_single_number_is_restored_too():
     with pytest.raises(NotImplementedError):
         masking.attach(model, {"scale": torch.tensor(False), "weight": torch.eye(2).bool()})
     assert model.scale == 3
+
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+MASK = torch.arange(12).view(3, 4) % 3 == 0
+
+
+def parameter(dtype=torch.float32, transposed=False, start=1):
+    values = torch.arange(start, start + 12, dtype=torch.float32).to(dtype)
+    return nn.Parameter(values.view(4, 3).T if transposed else values.view(3, 4))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_draft_is_written_at_the_end_where_the_old_values_were(dtype, transposed):
+    weight, made = parameter(dtype, transposed), Drafts()
+    before, address, stride = weight.detach().clone(), weight.data_ptr(), weight.stride()
+    with made.beside(weight) as keep:
+        assert torch.equal(weight, before)
+        assert weight.stride() == stride
+        weight.data.mul_(-1).masked_fill_(~MASK, 0)
+        keep(MASK)
+        assert weight.data_ptr() != address
+    assert torch.equal(weight, before)
+    assert weight.data_ptr() == address
+    made.write()
+    assert weight.data_ptr() == address
+    assert torch.equal(weight, -before * MASK)
+
+
+def test_drafts_of_several_weights_do_not_share_memory():
+    weights, made = [parameter(start=start) for start in (1, 100, 200)], Drafts()
+    before = [weight.detach().clone() for weight in weights]
+    for weight in weights:
+        with made.beside(weight) as keep:
+            weight.data.mul_(2)
+            keep(MASK)
+    made.write()
+    assert all(torch.equal(weight, 2 * old * MASK) for weight, old in zip(weights, before, strict=True))
+
+
+def test_a_block_that_raises_leaves_the_parameter():
+    weight, made = parameter(), Drafts()
+    before, address = weight.detach().clone(), weight.data_ptr()
+    with pytest.raises(ZeroDivisionError), made.beside(weight):
+        weight.data.zero_()
+        _ = 1 / 0
+    made.write()
+    assert torch.equal(weight, before)
+    assert weight.data_ptr() == address
+
+
+def test_an_interrupt_waits_until_all_is_written(monkeypatch):
+    weights, made = [parameter(start=start) for start in (1, 100, 200)], Drafts()
+    for weight in weights:
+        with made.beside(weight) as keep:
+            weight.data.fill_(7)
+            keep(MASK)
+    calls, bits = [], transactions._bits
+
+    def interrupted(tensor):
+        calls.append(tensor)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return bits(tensor)
+
+    monkeypatch.setattr(transactions, "_bits", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.write()
+    assert all(torch.equal(weight, 7.0 * MASK) for weight in weights)
+
+
+def test_only_plain_tensors_in_the_memory_of_the_cpu_are_drafted():
+    class Own(torch.Tensor):
+        pass
+
+    assert can_draft(parameter())
+    assert not can_draft(nn.Parameter(torch.empty(2, 2, device="meta")))
+    assert not can_draft(nn.Parameter(torch.zeros(2, 2).as_subclass(Own)))

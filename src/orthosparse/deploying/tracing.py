@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
 from orthosparse.checks import named_on_error
 from orthosparse.deploying.copies import Arguments, difference, outputs_of
@@ -26,6 +27,8 @@ def traced(model: nn.Module, arguments: Arguments, tolerance: float) -> tuple[fx
     _make_inputs_positional(graph)
     _remove_no_ops(graph)
     _read_changes(graph)  # before code without readers is removed: changes in place are read by other names
+    if _changes_views(graph, arguments):
+        return None, "changes a tensor in place and reads it through a view"
     clean(graph)
     record_shapes(graph, arguments)
     if difference(outputs_of(graph, arguments), outputs_of(model, arguments)) > tolerance:
@@ -35,11 +38,15 @@ def traced(model: nn.Module, arguments: Arguments, tolerance: float) -> tuple[fx
 
 def record_shapes(graph: fx.GraphModule, arguments: Arguments) -> None:
     """Store the output shape of every node in ``node.meta["shape"]``; None if the output is not a tensor."""
+    _run(_Shapes(graph), arguments)
+
+
+def _run(interpreter: fx.Interpreter, arguments: Arguments) -> None:
     args, kwargs = copied(arguments)
-    bound = inspect.signature(graph.forward).bind(*args, **kwargs)
+    bound = inspect.signature(interpreter.module.forward).bind(*args, **kwargs)
     bound.apply_defaults()
     with torch.inference_mode(), named_on_error("example"):
-        _Shapes(graph).run(*bound.arguments.values())
+        interpreter.run(*bound.arguments.values())
 
 
 class _Shapes(fx.Interpreter):
@@ -119,7 +126,46 @@ def _read_changes(graph: fx.GraphModule) -> None:
             node.args[0].replace_all_uses_with(node, lambda user: user not in earlier)
 
 
-def _is_in_place(graph: fx.GraphModule, node: fx.Node) -> bool:
+def _changes_views(graph: fx.GraphModule, arguments: Arguments) -> bool:
+    """Whether a tensor that is changed in place is read afterwards through a view, not from the node that changes it.
+
+    Nothing in the graph says that such readers depend on the change: it may be removed, or taken for no change.
+    """
+    views = _Views(graph)
+    _run(views, arguments)
+    return views.changed
+
+
+class _Views(fx.Interpreter):
+    """Finds changes in place of tensors that are read afterwards through other tensors in the same memory."""
+
+    changed = False
+
+    def run_node(self, node: fx.Node) -> Any:
+        """Run a node, and compare the memory that it changes with that of all tensors that are read later."""
+        result = super().run_node(node)
+        if _is_in_place(self.module, node):
+            last_read = self.user_to_last_uses.get(node, [])
+            later = [value for other, value in self.env.items() if other.users and other not in last_read]
+            self.changed |= any(_overlap(result, value) for value in tree_leaves(later))
+        return result
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    """Whether two values are tensors with an element in common."""
+    if not all(isinstance(each, Tensor) and each.layout == torch.strided for each in (a, b)):
+        return False
+    memory = a.untyped_storage()
+    if memory.data_ptr() != b.untyped_storage().data_ptr():
+        return False
+    if a.element_size() != b.element_size():
+        return True
+    elements = torch.zeros(memory.nbytes() // a.element_size(), dtype=torch.bool, device=a.device)
+    elements.as_strided(a.shape, a.stride(), a.storage_offset()).fill_(True)
+    return bool(elements.as_strided(b.shape, b.stride(), b.storage_offset()).any())
+
+
+def _is_in_place(graph: nn.Module, node: fx.Node) -> bool:
     """Whether a node changes its first argument, and returns it."""
     if node.op == "call_module":
         return bool(getattr(graph.get_submodule(str(node.target)), "inplace", False))

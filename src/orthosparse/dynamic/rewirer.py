@@ -1,5 +1,6 @@
 """The Rewirer: SET and RigL on any sparsified model, stepped like a learning-rate scheduler."""
 
+import gc
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -195,12 +196,17 @@ class Rewirer:
         self._listen_when_due()
 
     def _check_alone(self) -> None:
-        for name, units in self.units.items():
-            mover = _movers[units.host]() if units.host in _movers else None  # copies of a model have none
-            if mover is not None and mover is not self:
-                raise RuntimeError(
-                    f"step: expected the only Rewirer of its layers; a newer one moves {name!r}: step that one alone"
-                )
+        if self._moved_by_another():
+            gc.collect()  # one that only a cycle of references holds cannot be stepped, and is gone
+        if names := self._moved_by_another():
+            raise RuntimeError(
+                f"step: expected the only Rewirer of its layers; a newer one moves {names[0]!r}: step that one alone"
+            )
+
+    def _moved_by_another(self) -> list[str]:
+        """Return the layers that a newer Rewirer moves."""
+        movers = {name: _movers.get(units.host) for name, units in self.units.items()}  # copies of a model have none
+        return [name for name, mover in movers.items() if mover is not None and mover() not in (self, None)]
 
     def _check_layers(self) -> None:
         now = units_of(self.model)

@@ -12,6 +12,7 @@ from orthosparse.layers import layer_name, unwrapped
 from orthosparse.masking.attach import attach, masked_owners_of, masks_of, owners_of
 from orthosparse.masking.masked_tensor import masked_tensors, why_unnameable
 from orthosparse.masking.replace import bake
+from orthosparse.masking.transactions import undone_on_error
 from orthosparse.structures import TWO_OF_FOUR, structure_of
 
 
@@ -48,10 +49,12 @@ def import_prune_masks(model: nn.Module) -> Masks:
             pruned.append((module, tensor))
     if not pruned:
         raise ValueError("model: expected masks of torch.nn.utils.prune; it has none")
-    for module, tensor in pruned:
-        prune.remove(module, tensor)
     masks = dict(found.values())
-    attach(model, masks)
+    with undone_on_error(model) as saved:
+        for module, tensor in pruned:
+            saved.save_data(module.get_parameter(f"{tensor}_orig"))
+            prune.remove(module, tensor)  # which gives the parameter other data
+        attach(model, masks)
     return masks
 
 

@@ -100,11 +100,16 @@ class Saved:
 
     def __init__(self) -> None:
         self._entries: list[tuple[Tensor, tuple[Tensor, ...], Tensor]] = []  # tensor, indices, values; () for all
+        self._data: list[tuple[nn.Parameter, Tensor]] = []
 
     def save(self, tensor: Tensor) -> None:
         """Save all values of a tensor."""
         (part,) = local_parts(tensor)
         self._entries.append((part.data, (), part.detach().clone()))
+
+    def save_data(self, parameter: nn.Parameter) -> None:
+        """Save which tensor is the data of a parameter, without a copy of its values."""
+        self._data.append((parameter, parameter.data))
 
     def save_off(self, tensor: Tensor, mask: Tensor, start: float) -> None:
         """Save what `fill_off_` with the same arguments would overwrite."""
@@ -121,6 +126,8 @@ class Saved:
     @torch.no_grad()
     def restore(self) -> None:
         """Write the values back."""
+        for parameter, data in reversed(self._data):
+            parameter.data = data
         for tensor, indices, values in reversed(self._entries):
             if indices:
                 tensor[indices] = values
@@ -133,7 +140,8 @@ def undone_on_error(model: nn.Module, optimizer: torch.optim.Optimizer | None = 
     """If the block raises anything, an interrupt included, restore the model and the optimizer.
 
     Every module gets back its class, attributes, members and hooks, the optimizer its parameters and their state, and
-    FSDP2 the modules that it gathers parameters into. Values of tensors are restored if the block has saved them.
+    FSDP2 the modules that it gathers parameters into. Values of tensors are restored if the block has saved them. An
+    interrupt during the undo is raised after it.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2))
@@ -154,20 +162,29 @@ def undone_on_error(model: nn.Module, optimizer: torch.optim.Optimizer | None = 
     groups: list[dict[str, Any]] = [] if optimizer is None else optimizer.param_groups
     held += [each for group in groups for each in (group, group["params"])]
     held += [] if optimizer is None else [groups, optimizer.state]
-    contents = [(container, container.copy()) for container in held]
+    # As few new objects as possible: the garbage collector goes through all of them, again and again.
+    contents = [container.copy() if container else () for container in held]
     owners, saved = fsdp_owners(model), Saved()
-    try:
-        yield saved
-    except BaseException:
+
+    def undo() -> None:
         for module, kind, attributes in modules:
             if type(module) is not kind:
                 module.__class__ = kind
             vars(module).clear()
             vars(module).update(attributes)
-        for container, content in contents:
+        for container, content in zip(held, contents, strict=True):
             _fill(container, content)
         restore_fsdp_owners(owners)
         saved.restore()
+
+    try:
+        yield saved
+    except BaseException:
+        try:
+            undo()
+        except KeyboardInterrupt:
+            undo()
+            raise
         raise
 
 
