@@ -106,6 +106,24 @@ def test_a_layer_with_other_readers_or_tied_weights_keeps_its_norm(generator):
     torch.testing.assert_close(graph(x), model.eval()(x))
 
 
+def test_a_norm_whose_input_is_changed_in_place_before_the_layer_reads_stays(generator):
+    class Changed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.last = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            x = self.first(x)
+            y = self.norm(x)
+            return x.clamp_(-2, 2) + 1, self.last(y)
+
+    model = norms_with_statistics(Changed(), generator)
+    graph, number = folded(model, torch.zeros(2, 4, dtype=torch.float64))
+    assert number == 0
+    x = 20 * torch.randn(3, 4, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(graph(x), model.eval()(x))
+
+
 def test_only_zeros_around_a_picture_count_as_padding():
     assert pads(nn.Conv2d(1, 1, 3, padding=1))
     assert pads(nn.Conv2d(1, 1, 3, padding="same"))

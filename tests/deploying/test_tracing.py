@@ -152,10 +152,19 @@ def count_of_calls(m, h, x):
     return m.last(h)
 
 
+def clamp_into_a_view(m, h, x):
+    g = h.view(-1, 2, 4)
+    torch.clamp(h, -20, 20, out=g.flatten(1))
+    return m.last(h)
+
+
 @pytest.mark.parametrize(
     "change",
-    [view_then_clamp, view_then_clamp_and_read_both, view_then_fill, chunks_then_relu, relu_of_a_chunk],
-)
+    [
+        view_then_clamp, view_then_clamp_and_read_both, view_then_fill, chunks_then_relu, relu_of_a_chunk,
+        clamp_into_a_view,
+    ],
+)  # fmt: skip
 def test_a_change_in_place_that_is_read_through_a_view_is_refused(change, generator):
     x = torch.rand(2, 8, generator=generator)  # so small that nothing is changed
     graph, reason = traced(inference_copy(Changing(change), None), ((x,), {}), 1e-6)

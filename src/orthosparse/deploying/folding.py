@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from orthosparse.deploying.tracing import calls_of, clean, shape_of
+from orthosparse.deploying.tracing import calls_of, clean, is_in_place, shape_of
 from orthosparse.hardware import to_float64
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -22,7 +22,7 @@ def fold_norms(graph: fx.GraphModule) -> int:
     """Fold batch norms into layers that are called only once; return the number of batch norms that were folded.
 
     A batch norm after a layer scales its rows. One before a layer scales its columns, which is exact unless the layer
-    pads with zeros, to which the shift was not applied.
+    pads with zeros, to which the shift was not applied, or reads its input after something was changed in place.
     """
     folded = 0
     for node in list(graph.graph.nodes):
@@ -33,7 +33,7 @@ def fold_norms(graph: fx.GraphModule) -> int:
         layer = own_layer(graph, before)
         if layer is not None and len(before.users) == 1 and _channels_in_dim_one(before, layer):
             _fold_rows(layer, *affine)
-        elif (layer := own_layer(graph, after)) is not None and not pads(layer) and _channels_in_dim_one(node, layer):
+        elif (layer := _foldable(graph, node, after)) is not None:
             _fold_columns(layer, *affine)
         else:
             continue
@@ -76,6 +76,19 @@ def set_tensors(module: Layer, weight: Tensor, bias: Tensor | None) -> None:
         module.out_features, module.in_features = outputs, inputs
     else:
         module.out_channels, module.in_channels = outputs, inputs * module.groups
+
+
+def _foldable(graph: fx.GraphModule, norm: fx.Node, after: fx.Node | None) -> Layer | None:
+    """Return the layer that a node after a batch norm calls, if the batch norm can be folded into its columns."""
+    layer = own_layer(graph, after)
+    if layer is None or pads(layer) or not _channels_in_dim_one(norm, layer):
+        return None
+    between = norm.next
+    while between is not after:
+        if is_in_place(graph, between):  # perhaps what the batch norm reads
+            return None
+        between = between.next
+    return layer
 
 
 def _channels_in_dim_one(node: fx.Node, layer: nn.Module) -> bool:

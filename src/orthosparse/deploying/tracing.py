@@ -122,7 +122,7 @@ def _read_changes(graph: fx.GraphModule) -> None:
     earlier: set[fx.Node] = set()
     for node in graph.graph.nodes:
         earlier.add(node)
-        if _is_in_place(graph, node) and node.args and isinstance(node.args[0], fx.Node):
+        if is_in_place(graph, node) and node.args and isinstance(node.args[0], fx.Node):
             node.args[0].replace_all_uses_with(node, lambda user: user not in earlier)
 
 
@@ -144,7 +144,7 @@ class _Views(fx.Interpreter):
     def run_node(self, node: fx.Node) -> Any:
         """Run a node, and compare the memory that it changes with that of all tensors that are read later."""
         result = super().run_node(node)
-        if _is_in_place(self.module, node):
+        if is_in_place(self.module, node) or "out" in node.kwargs:
             last_read = self.user_to_last_uses.get(node, [])
             later = [value for other, value in self.env.items() if other.users and other not in last_read]
             self.changed |= any(_overlap(result, value) for value in tree_leaves(later))
@@ -165,7 +165,7 @@ def _overlap(a: Any, b: Any) -> bool:
     return bool(elements.as_strided(b.shape, b.stride(), b.storage_offset()).any())
 
 
-def _is_in_place(graph: nn.Module, node: fx.Node) -> bool:
+def is_in_place(graph: nn.Module, node: fx.Node) -> bool:
     """Whether a node changes its first argument, and returns it."""
     if node.op == "call_module":
         return bool(getattr(graph.get_submodule(str(node.target)), "inplace", False))
