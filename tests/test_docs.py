@@ -122,7 +122,7 @@ def test_the_accuracies_on_cifar_are_those_of_the_committed_rows():
         for line in (ROOT / "results" / f"{name}.jsonl").read_text().splitlines()[1:]:
             row = json.loads(line)
             fields = row["fields"]
-            if (fields["distribution"], fields["density"]) == ("erk", 0.1):
+            if (fields["model"], fields["distribution"], fields["density"]) == ("resnet32", "erk", 0.1):
                 runs[fields["scheme"], fields["dynamic"]].append(100 * row["metrics"]["test_accuracy"])
     assert [len(each) for each in runs.values()] == [3] * 6
     ours = {f"{mean(each):.2f} ({stdev(each):.2f})" for each in runs.values()}
