@@ -2,6 +2,7 @@
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
@@ -41,6 +42,13 @@ def test_copies_and_loaded_states_compute_the_same(generator):
         twin.values.zero_()
         twin.load_state_dict(module.state_dict())
         assert torch.equal(twin(x), module(x))
+
+
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.Conv3d])
+def test_a_convolution_takes_one_sample_without_a_batch_too(kind, generator):
+    layer = kind(2, 3, 3, padding=1).requires_grad_(False)
+    x = torch.randn(2, *[5] * (layer.weight.dim() - 2), generator=generator)
+    torch.testing.assert_close(EntriesConv(layer)(x), layer(x))
 
 
 def test_a_module_exports(generator):

@@ -87,6 +87,8 @@ class EntriesConv(Entries):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return the convolution of the input, as torch's layers do."""
+        if input.dim() == len(self.kernel_size) + 1:  # one sample without a batch
+            return self.forward(input[None])[0]
         return convolution_inference(
             input,
             self.values,
