@@ -28,6 +28,8 @@ hypothesis.settings.load_profile("orthosparse")
 def pytest_addoption(parser):
     about = "Declare torchvision's operators where it was built for another torch, as users cannot."
     parser.addoption("--declare-torchvision", action="store_true", help=about)
+    about = "Number of random networks that each law of tests/contracts/test_random_networks.py is checked on."
+    parser.addoption("--networks", type=int, default=60, help=about)
 
 
 def pytest_configure(config):
