@@ -190,7 +190,7 @@ def got(report):
     ("density", "expected"),
     [
         ({"*": 0.1, "head": 1.0}, dict.fromkeys(NAMES[:4], 0.1) | {"head": 1.0}),
-        ({"head": 1.0, "*": 0.1}, dict.fromkeys(NAMES, 0.1)),
+        ({"blocks.?.fc": 0.3, "*.1.*": 0.1}, {"blocks.0.fc": 0.3, "blocks.1.fc": 0.1, "blocks.1.fc.lora": 0.1}),
         ({"blocks.*": 0.2}, dict.fromkeys(NAMES[1:4], 0.2)),
         ({"blocks": 0.2, "blocks.1.fc.lora": 0.5}, {"blocks.0.fc": 0.2, "blocks.1.fc": 0.2, "blocks.1.fc.lora": 0.5}),
         ({"blocks.1.fc": 0}, {"blocks.1.fc": 0.0, "blocks.1.fc.lora": 0.0}),
@@ -213,6 +213,7 @@ def test_the_last_match_wins_and_a_name_stands_for_all_below_it(density, expecte
         ({"head": "half"}, TypeError, r"density: 'head': expected a number in \[0, 1\]; got 'half' \(str\)"),
         ({}, ValueError, "density: expected a density for at least one layer; got {}"),
         ({3: 0.1}, TypeError, "density: expected a mapping from layer names"),
+        ({"head": 1.0, "*": 0.1}, ValueError, r"density: expected '\*' before 'head', which it overrides; the last"),
     ],
 )
 def test_what_is_no_density_of_a_layer_is_named(density, error, message):

@@ -213,7 +213,8 @@ def densities_by_layer(density: Mapping[str, float], names: Iterable[str]) -> De
 
     Raises:
         TypeError: `density` is not a mapping from strings to numbers.
-        ValueError: `density` is empty, a density is outside [0, 1], or a pattern matches no layer.
+        ValueError: `density` is empty, a density is outside [0, 1], a pattern matches no layer, or a later and wider
+            one overrides it altogether.
 
     Example:
         >>> densities_by_layer({"*": 0.1, "head": 1.0}, ["body.0", "body.1", "head"])
@@ -228,9 +229,17 @@ def densities_by_layer(density: Mapping[str, float], names: Iterable[str]) -> De
         for number in range(1, len(parts) + 1):
             below.setdefault(".".join(parts[:number]), []).append(name)
     found: Densities = {}
+    matched: dict[str, set[str]] = {}
     for pattern, value in density.items():
         checked = check_density(value, f"density: {pattern!r}")
-        found |= dict.fromkeys(_matched(pattern, below), checked)
+        layers = dict.fromkeys(_matched(pattern, below), checked)
+        for earlier, others in matched.items():
+            if others < layers.keys():
+                raise ValueError(
+                    f"density: expected {pattern!r} before {earlier!r}, which it overrides; the last match wins"
+                )
+        matched[pattern] = {*layers}
+        found |= layers
     return {name: found[name] for name in below if name in found}
 
 

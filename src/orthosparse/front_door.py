@@ -78,9 +78,9 @@ def sparsify(
 
     Args:
         density: density of all layers together, or a mapping from layer names and globs to densities:
-            ``{"blocks.*": 0.1, "head": 1.0}``. In a mapping the last match wins, and layers without a match stay dense
-            and keep their weights. No layer takes entries from another one then, and the distribution only chooses
-            which weights each layer keeps.
+            ``{"blocks.*": 0.1, "head": 1.0}``. In a mapping the last match wins, so the widest globs come first; layers
+            without a match stay dense and keep their weights. No layer takes entries from another one then, and the
+            distribution only chooses which weights each layer keeps.
         distribution: decides how many weights each layer keeps: a name in DISTRIBUTIONS, or your own function with the
             same signature (see `orthosparse.distributions`).
         scheme: decides which weights these are, and their values: a name in SCHEMES, or your own function with the same
