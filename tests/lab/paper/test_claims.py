@@ -133,6 +133,70 @@ def test_singular_values_hold_if_those_of_eoi_are_one_and_of_base_the_smallest(e
     assert answers(rows)["spectra"].verdict == verdict
 
 
+def mlp_losses(distribution, **by_scheme):
+    """Rows of the ReLU perceptron: by start, the loss of each of twelve epochs, for seeds 1, 2 and 3."""
+    return [
+        row_of(each, seed, curves={"loss": [loss] * 10 + [0.0] * 2}, test_accuracy=0.9)
+        for each in ITEMS["loss_curves"].experiments()
+        if (each.activation, each.distribution) == (None, distribution)
+        for seed, loss in enumerate(by_scheme[each.scheme], 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("eoi", "counts", "ahead"),
+    [
+        ([0.50, 0.51, 0.52], "holds: 1 of 18", 0),
+        ([0.50, 0.51, 0.95], "holds in part: 1 of 18", 0),  # lower, by less than two standard errors
+        ([0.92, 0.93, 0.92], "does not hold: 1 of 18", 1),
+    ],
+)
+def test_first_losses_are_compared_seed_by_seed_with_their_standard_errors(eoi, counts, ahead):
+    rows = mlp_losses("erk", base=[0.90, 0.91, 0.92], ai=[0.60, 0.70, 0.80], eoi=eoi)
+    found = answers(rows)["loss_curves"]
+    assert found.counts.startswith(counts)
+    assert found.counts.endswith("not decided yet: 17 of 18")
+    assert f"AI is clearly below EOI in {ahead}." in found.answer
+    exception = f"ReLU ERK {sum(eoi) / 3:.3f} (base 0.910)"
+    assert (exception in found.answer) != (counts == "holds: 1 of 18")
+
+
+def test_runs_without_losses_or_with_lost_ones_decide_nothing():
+    rows = mlp_losses("erk", base=[0.9], ai=[0.8], eoi=[None])
+    assert answers(rows)["loss_curves"].verdict == OPEN
+    for row in rows:
+        row["curves"] = {}
+    assert answers(rows)["loss_curves"].verdict == OPEN
+
+
+def angle_rows(losses, accuracies, seeds=(1,)):
+    return [
+        row_of(each, seed, curves={"loss": [loss] * 20 + [5.0]}, test_accuracy=accuracy)
+        for each, loss, accuracy in zip(ITEMS["angles"].experiments(), losses, accuracies, strict=True)
+        for seed in seeds
+    ]
+
+
+@pytest.mark.parametrize(
+    ("losses", "accuracies", "counts"),
+    [
+        ([0.7, 0.9, 0.8], [0.90, 0.89, 0.90], "holds: 2 of 2"),
+        ([0.7, 0.8, 0.9], [0.90, 0.89, 0.90], "holds: 1 of 2, does not hold: 1 of 2"),
+        ([0.7, 0.9, 0.8], [0.90, 0.88, 0.90], "holds: 1 of 2, does not hold: 1 of 2"),
+    ],
+)
+def test_small_angles_have_the_highest_first_loss_and_end_with_the_others(losses, accuracies, counts):
+    found = answers(angle_rows(losses, accuracies))["angles"]
+    assert found.counts == counts
+    assert f"random angle {losses[0]:.3f}, small angle (1 degree) {losses[1]:.3f}" in found.answer
+
+
+def test_one_seed_with_another_order_refutes_the_slow_beginning_of_small_angles():
+    rows = angle_rows([0.7, 0.9, 0.8], [0.9] * 3, (1, 2))
+    rows[2]["curves"]["loss"] = [0.6] * 20
+    assert answers(rows)["angles"].counts == "holds: 1 of 2, does not hold: 1 of 2"
+
+
 def deep_snip(seeds, **metrics):
     return [
         row_of(Training(model, "cifar10", 0.05, "snip"), seed, **metrics)

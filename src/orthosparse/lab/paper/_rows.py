@@ -71,6 +71,17 @@ def read_rows(files: Iterable[Path]) -> tuple[list[Row], list[str]]:
     return list(found.values()), problems
 
 
+def early_losses(rows: Iterable[Row], epochs: int) -> dict[int, float]:
+    """Return the mean training loss of the first epochs by seed, of runs that kept it and did not diverge in them.
+
+    Example:
+        >>> early_losses([{"seed": 1, "curves": {"loss": [3.0, 2.0, 1.0]}}, {"seed": 2, "curves": {}}], 2)
+        {1: 2.5}
+    """
+    curves = {row["seed"]: row["curves"].get("loss", [])[:epochs] for row in rows}
+    return {seed: fmean(curve) for seed, curve in curves.items() if curve and None not in curve}
+
+
 class RowIndex:
     """Finds the rows of an experiment."""
 

@@ -9,7 +9,7 @@ from orthosparse.lab.paper._study import SEEDS, Accuracies, column, counted, dra
 from orthosparse.lab.paper._tables import Line, Rendered
 from orthosparse.lab.rendering.contents import Figure
 
-__all__ = ["SEEDS", "TITLE", "experiments", "render"]
+__all__ = ["FIRST", "SEEDS", "TITLE", "experiments", "render"]
 
 TITLE = "Rotation angle of EOI on ResNet32, density 10 %"
 # By line: the heading, the colour and the angle.
@@ -22,7 +22,7 @@ _LINES = [
     Line(name, (label,), method="EOI", fields={"options": options}) for name, (label, _, options) in _ANGLES.items()
 ]
 _CURVES = {"loss": "training loss", "validation_accuracy": "validation accuracy"}
-_FIRST = 20
+FIRST = 20  # epochs that the paper shows
 _NOTES = [
     "The paper does not name the distribution of this study; ours is ERK, so that its random angle is the ERK EOI of "
     "the contemporary networks.",
@@ -49,8 +49,8 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     figures = []
     for curve, words in _CURVES.items():
         series = [
-            counted(index.label(label, each), index.curve(each, curve)[:_FIRST], role, method="EOI")
+            counted(index.label(label, each), index.curve(each, curve)[:FIRST], role, method="EOI")
             for (label, role, _), each in zip(_ANGLES.values(), found, strict=True)
         ]
-        figures.append(Figure(f"{words}, first {_FIRST} epochs", "epoch", words, series, model="ResNet32"))
+        figures.append(Figure(f"{words}, first {FIRST} epochs", "epoch", words, series, model="ResNet32"))
     return replace(_TABLE.render(rows, smoke=smoke), figures=drawn(figures))

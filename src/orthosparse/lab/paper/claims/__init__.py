@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from orthosparse.lab.paper._chapters import Chapter
 from orthosparse.lab.paper.claims._claim import FAILS, HOLDS, OPEN, PARTLY, Chapters, Claim
 from orthosparse.lab.paper.claims.activations import activations
+from orthosparse.lab.paper.claims.angles import angles
 from orthosparse.lab.paper.claims.cost import cost
 from orthosparse.lab.paper.claims.deep_networks import deep_networks
 from orthosparse.lab.paper.claims.dynamic import dynamic
+from orthosparse.lab.paper.claims.loss_curves import loss_curves
 from orthosparse.lab.paper.claims.ranks import ranks
 from orthosparse.lab.paper.claims.snip import snip
 from orthosparse.lab.paper.claims.spectra import spectra
@@ -20,8 +22,10 @@ CLAIMS: Mapping[str, Callable[[Chapters], Claim]] = {
     "activations": activations,
     "cost": cost,
     "spectra": spectra,
+    "loss_curves": loss_curves,
     "snip": snip,
     "dynamic": dynamic,
+    "angles": angles,
 }
 
 
