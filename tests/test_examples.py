@@ -85,6 +85,49 @@ def test_lightning_module_comes_back_from_its_checkpoint_with_its_masks(tmp_path
         assert torch.equal(mine.cpu(), other.cpu()), name
 
 
+@pytest.mark.torchvision
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")  # its own
+def test_a_lightning_run_with_masks_that_move_is_resumed_from_a_checkpoint_of_any_step(tmp_path):
+    pl = pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")
+
+    class Moving(main_of("lightning_module").__globals__["Classifier"]):
+        state = None
+
+        def on_train_start(self):
+            self.rewirer = orthosparse.Rewirer(self.net, self.optimizers().optimizer, every=3, steps=16, seed=0)
+            if self.state is not None:
+                self.rewirer.load_state_dict(self.state)
+
+        def optimizer_step(self, *args, **kwargs):
+            super().optimizer_step(*args, **kwargs)
+            self.rewirer.step()
+
+        def on_save_checkpoint(self, checkpoint):
+            checkpoint["rewirer"] = self.rewirer.state_dict()
+
+        def on_load_checkpoint(self, checkpoint):
+            self.state = checkpoint["rewirer"]
+
+    def trained(checkpoint=None):
+        model, each = Moving(depth=2), [(torch.eye(64)[:10], torch.arange(10))] * 32
+        saves = pl.callbacks.ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1, filename="{step}")
+        trainer = pl.Trainer(
+            max_steps=10, accumulate_grad_batches=2, accelerator="cpu", logger=False, callbacks=[saves],
+            enable_model_summary=False, enable_progress_bar=False,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        trainer.fit(model, torch.utils.data.DataLoader(each, batch_size=None), ckpt_path=checkpoint)
+        return model
+
+    whole = trained()
+    assert whole.rewirer.updates == 3
+    for step in (5, 6):  # before an update, and after it
+        resumed = trained(tmp_path / f"step={step}.ckpt")
+        assert resumed.rewirer.state_dict() == whole.rewirer.state_dict()
+        for mine, other in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
+            assert torch.equal(mine, other)
+
+
 def command(*words, **environment):
     surroundings = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     done = subprocess.run(words, capture_output=True, text=True, env=surroundings, timeout=300, check=False)
