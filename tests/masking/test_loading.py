@@ -196,6 +196,15 @@ def test_safetensors_saves_and_loads_models_with_tied_masked_layers(strict, tmp_
     assert torch.equal(model.two.weight_mask, source.one.weight_mask)
 
 
+def test_safetensors_saves_and_loads_models_that_hold_a_masked_layer_under_two_names(tmp_path, generator):
+    source, other = sparse_mlp(generator)[0], sparse_mlp(generator)[0]
+    for model in (source, other):
+        model.append(model[0])
+    safetensors.torch.save_model(source, str(tmp_path / "model.safetensors"))
+    assert safetensors.torch.load_model(other, tmp_path / "model.safetensors") == (set(), [])
+    assert all(torch.equal(value, other.state_dict()[key]) for key, value in source.state_dict().items())
+
+
 def test_a_moving_average_of_the_weights_is_loaded_without_its_wrapper():
     model = nn.Sequential(nn.Linear(4, 4))
     orthosparse.sparsify(model, 0.5)

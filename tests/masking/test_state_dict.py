@@ -73,6 +73,8 @@ def test_missing_unexpected_and_misfit_keys_go_by_the_names_of_the_state_dict(ge
     with pytest.raises(RuntimeError, match=r'Missing key.*"2\.0\.weight"\. \n.*Unexpected key.*"2\.0\.weights"\. $'):
         model.load_state_dict(state)
     assert model.load_state_dict(state, strict=False) == (["2.0.weight"], ["2.0.weights"])
+    del state["2.0.weight_mask"]
+    assert model.load_state_dict(state, strict=False).missing_keys == ["2.0.weight", "2.0.weight_mask"]
     assert torch.equal(model[2][0].weight, before)
     state = {**model.state_dict(), "0.weight": torch.ones(5, 7)}
     with pytest.raises(RuntimeError, match=r"size mismatch for 0\.weight: .* torch\.Size\(\[5, 7\]\)"):

@@ -90,7 +90,7 @@ class MaskedParameters(LeafParameters):
             errors.append(f"type mismatch for {key}: expected torch.bool; got {getattr(mask, 'dtype', type(mask))}.")
             del state[key]
             mask = None
-        if mask is not None or holder.lost:
+        if mask is not None or holder.lost or value is None:  # without the weight, the mask is missing too
             self._buffers[f"{tensor}_mask"] = holder.mask
         if mask is not None:
             state[key] = mask.detach().clone()
