@@ -55,3 +55,11 @@ def test_a_module_exports(generator):
     module = nn.Sequential(EntriesConv(nn.Conv2d(2, 3, 3).requires_grad_(False)), nn.Flatten())
     x = torch.randn(2, 2, 5, 5, generator=generator)
     torch.testing.assert_close(torch.export.export(module, (x,)).module()(x), module(x))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_traced_module_computes_the_same_on_other_inputs(generator):
+    modules = {(5,): EntriesLinear(nn.Linear(5, 3)), (2, 6, 6): EntriesConv(nn.Conv2d(2, 3, 3, padding=1))}
+    for shape, module in modules.items():
+        example, x = torch.randn(2, *shape, generator=generator), torch.randn(4, *shape, generator=generator)
+        torch.testing.assert_close(torch.jit.trace(module, example)(x), module(x))

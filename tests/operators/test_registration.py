@@ -65,3 +65,13 @@ def test_without_gradients_the_result_is_the_same_and_forward_mode_drops_no_tang
         assert torch.equal(product(x, values), expected)
         with pytest.raises(NotImplementedError, match="jvp"):
             product(forward_ad.make_dual(x, x), values)
+
+
+@pytest.mark.parametrize("kind", ["block", "csr"])
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_trace_holds_the_operator_not_its_result(kind, generator):
+    product, values = products(generator)[kind]
+    x = torch.randn(4, 48, generator=generator, dtype=torch.float64)
+    with torch.inference_mode():
+        traced = torch.jit.trace(product, (x, values))
+        torch.testing.assert_close(traced(2 * x, values), product(2 * x, values))

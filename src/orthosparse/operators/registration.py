@@ -82,7 +82,8 @@ class _Direct(torch.autograd.Function):
 def is_direct(x: Tensor) -> bool:
     """Whether to bypass torch's dispatcher, which takes longer than many kernels: no one traces or counts operators."""
     plain = type(x) in (Tensor, nn.Parameter) and not x.is_meta
-    return plain and not torch.compiler.is_compiling() and not _is_watched()
+    traced = torch.compiler.is_compiling() or torch._C._is_tracing()
+    return plain and not traced and not _is_watched()
 
 
 def _is_watched() -> bool:
