@@ -241,6 +241,7 @@ def test_transforms_of_torch_func_give_what_autograd_does(kind, generator):
     expected = torch.stack([torch.autograd.functional.jacobian(one, z) for z in x])
     torch.testing.assert_close(torch.vmap(torch.func.jacrev(one))(x), expected)
     torch.testing.assert_close(torch.func.jacfwd(one)(x[0]), expected[0])
+    torch.testing.assert_close(torch.vmap(layer)(x), layer(x))
 
     def loss(parameters, z):
         return torch.func.functional_call(layer, parameters, z[None]).sin().sum()

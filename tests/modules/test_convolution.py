@@ -59,3 +59,6 @@ def test_the_weight_and_its_places_are_those_of_a_convolution():
     assert repr(layer) == (
         "SparseConv(4, 6, kernel_size=(3, 1), stride=(2, 2), padding=(1, 1), groups=2, bias=True, density=0.08333)"
     )
+    layer = SparseConv(4, 6, (3,), 3, padding=1, padding_mode="circular", bias=False)
+    sizes = "4, 6, kernel_size=(3,), stride=(1,), padding=(1,), padding_mode=circular"
+    assert repr(layer) == f"SparseConv({sizes}, bias=False, density=0.04167)"

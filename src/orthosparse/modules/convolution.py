@@ -83,6 +83,7 @@ class SparseConv(Entries):
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel_size
         self.stride, self.padding, self.dilation = plain.stride, plain.padding, plain.dilation
         self.groups, self.padding_mode, self._options = groups, padding_mode, options
+        self._sizes = plain.extra_repr().replace(", bias=False", "")
         ends = _padded(plain)
         self._pads: list[int] = []  # padding by torch beforehand: the kernel pads with zeros, equally at both ends
         if padding_mode != "zeros" or any(before != after for before, after in ends):
@@ -126,8 +127,7 @@ class SparseConv(Entries):
 
     def extra_repr(self) -> str:
         """Return sizes and density."""
-        sizes = self.plain().extra_repr().removesuffix(", bias=False")
-        return f"{sizes}, bias={self.bias is not None}, density={self.density:.4g}"
+        return f"{self._sizes}, bias={self.bias is not None}, density={self.density:.4g}"
 
     def compute_tables(self) -> tuple[Tensor, ...]:
         """Return the tables of the gradient of the inputs."""
