@@ -116,6 +116,14 @@ def test_rewinding_goes_back_to_earlier_values_on_the_new_masks():
     assert_same(state_of(model), state_of(again))
 
 
+def test_a_state_dict_to_rewind_to_may_be_that_of_the_wrapped_model():
+    wrapped, plain = (nn.DataParallel(MODELS["mlp"].make()) for _ in range(2))
+    start = {name: value + 1 for name, value in wrapped.state_dict().items()}
+    orthosparse.prune(wrapped, 0.3, rewind=start)
+    orthosparse.prune(plain.module, 0.3, rewind={name.removeprefix("module."): value for name, value in start.items()})
+    assert all(torch.equal(value, plain.state_dict()[name]) for name, value in wrapped.state_dict().items())
+
+
 def test_masks_in_a_state_dict_to_rewind_to_are_not_looked_at():
     model = MODELS["mlp"].make()
     orthosparse.prune(model, 0.6)

@@ -14,6 +14,7 @@ from orthosparse.counts import check_densities, count_of, densities_by_layer
 from orthosparse.distributed import broadcast_masks, broadcast_seed, full_tensor
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, Selector, find_layers, left_dense, unwrapped
+from orthosparse.masking.loading import without_wrappers
 from orthosparse.masking.transactions import undone_on_error
 from orthosparse.masks import ScoredMasks, counts_of, density_of, top_units
 from orthosparse.members import label, member_of, route
@@ -61,8 +62,8 @@ def prune(
         exclude: all but these layers; for a model without masks.
         structure: the units that are kept or removed, for a model without masks: ``"entries"``, or ``"block:64"`` for
             the blocks of 64 x 64 with the largest mean scores (see `find_layers`).
-        rewind: an earlier state dict of the model. The remaining weights, and everything else, go back to its values.
-            Its masks are ignored.
+        rewind: an earlier state dict of the model, or of a wrapper that `load_sparse` knows. The remaining weights, and
+            everything else, go back to its values. Its masks are ignored.
         optimizer: the optimizer that has trained the model; its state of the removed weights is reset.
         generator: random numbers (for dropout while weights are scored) come from it.
         seed: as in `sparsify`; ``seed=report.seed`` repeats a call.
@@ -185,7 +186,8 @@ def _parts(masks: Masks, density: Density) -> list[tuple[list[str], float]]:
 
 def _plain_state(model: nn.Module, rewind: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the state dict without masks; raise unless it fits the model."""
-    plain, own = _without_masks(check_weights(rewind, "rewind")), _without_masks(model.state_dict())
+    unwrapped_state = without_wrappers(check_weights(rewind, "rewind"), model)
+    plain, own = _without_masks(unwrapped_state), _without_masks(model.state_dict())
     for key in {**own, **plain}:
         shape, expected = getattr(plain.get(key), "shape", None), getattr(own.get(key), "shape", None)
         if shape is None or shape != expected:

@@ -52,7 +52,7 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
     model = unwrapped(check_model(model))
     for name, flag in (("strict", strict), ("assign", assign)):
         check_flag(flag, name)
-    values, owners = _without_wrappers(check_weights(state), model), owners_of(model)
+    values, owners = without_wrappers(check_weights(state), model), owners_of(model)
     reshard(model)
     translate(model, values)
     missing = _take_missing_masks(model, values, owners)
@@ -102,7 +102,7 @@ def _tie_again(parameter: int, owners: list[Owner]) -> None:
         setattr(masked.home if masked else module, tensor, assigned[-1])
 
 
-def _without_wrappers(state: Mapping[str, Any], model: nn.Module) -> OrderedDict[str, Any]:
+def without_wrappers(state: Mapping[str, Any], model: nn.Module) -> OrderedDict[str, Any]:
     """A copy of the state dict without the prefixes that wrappers put before every key of the model."""
     plain: OrderedDict[str, Any] = OrderedDict(state)
     names = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
