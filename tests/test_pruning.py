@@ -124,6 +124,18 @@ def test_a_state_dict_to_rewind_to_may_be_that_of_the_wrapped_model():
     assert all(torch.equal(value, plain.state_dict()[name]) for name, value in wrapped.state_dict().items())
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_buffers_of_the_model_that_are_called_like_masks_are_rewound_too(masked):
+    model = nn.Sequential(nn.Linear(8, 8))
+    model[0].register_buffer("bias_mask", torch.ones(8))
+    if masked:
+        orthosparse.prune(model, 0.6)
+    start = copy.deepcopy(model.state_dict())
+    model[0].bias_mask.zero_()
+    orthosparse.prune(model, 0.3, rewind=start)
+    assert torch.equal(model[0].bias_mask, torch.ones(8))
+
+
 def test_masks_in_a_state_dict_to_rewind_to_are_not_looked_at():
     model = MODELS["mlp"].make()
     orthosparse.prune(model, 0.6)

@@ -15,6 +15,7 @@ from orthosparse.distributed import broadcast_masks, broadcast_seed, full_tensor
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import Layer, Selector, find_layers, left_dense, unwrapped
 from orthosparse.masking.loading import without_wrappers
+from orthosparse.masking.masked_tensor import masked_tensors
 from orthosparse.masking.transactions import undone_on_error
 from orthosparse.masks import ScoredMasks, counts_of, density_of, top_units
 from orthosparse.members import label, member_of, route
@@ -186,8 +187,14 @@ def _parts(masks: Masks, density: Density) -> list[tuple[list[str], float]]:
 
 def _plain_state(model: nn.Module, rewind: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the state dict without masks; raise unless it fits the model."""
-    unwrapped_state = without_wrappers(check_weights(rewind, "rewind"), model)
-    plain, own = _without_masks(unwrapped_state), _without_masks(model.state_dict())
+    masks = {
+        f"{name}.{tensor}_mask".lstrip(".")
+        for name, module in model.named_modules(remove_duplicate=False)
+        for tensor, _ in masked_tensors(module)
+    }
+    own = {key: value for key, value in model.state_dict().items() if key not in masks}
+    state = without_wrappers(check_weights(rewind, "rewind"), model)
+    plain = {key: value for key, value in state.items() if key in own or not _is_mask(key, state)}
     for key in {**own, **plain}:
         shape, expected = getattr(plain.get(key), "shape", None), getattr(own.get(key), "shape", None)
         if shape is None or shape != expected:
@@ -196,6 +203,5 @@ def _plain_state(model: nn.Module, rewind: Mapping[str, Tensor]) -> dict[str, An
     return plain
 
 
-def _without_masks(state: Mapping[str, Any]) -> dict[str, Any]:
-    masks = {f"{key}_mask" for key in state}
-    return {key: value for key, value in state.items() if key not in masks}
+def _is_mask(key: str, state: Mapping[str, Any]) -> bool:
+    return key.endswith("_mask") and key.removesuffix("_mask") in state
