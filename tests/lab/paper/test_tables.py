@@ -56,6 +56,13 @@ def test_ties_share_the_mark_dense_lines_have_none_and_nothing_is_best_of_a_bloc
     assert [cells[0].our_mark for cells in lowest.cells] == ["column", "column", "", ""]
 
 
+@pytest.mark.parametrize(("digits", "marks"), [(3, ["column", ""]), (2, ["column", "column"])])
+def test_only_means_that_are_shown_equal_share_a_mark(digits, marks):
+    measured = {("erk/base", COLUMN.key): Measurement([0.277]), ("erk/ai", COLUMN.key): Measurement([0.284])}
+    table = table_of("title", [COLUMN], lines({"erk": "ERK"})[:2], measured, better=min, digits=digits)
+    assert [cells[0].our_mark for cells in table.cells] == marks
+
+
 def test_nothing_is_best_of_trainings_of_different_lengths():
     asked = [Line(key, (key,), block="x" if key in "ab" else "y") for key in "abcd"]
     found = {

@@ -149,8 +149,8 @@ def table_of(
         [_cell(measured.get((line.key, column.key)), line, column, item, title) for column in columns] for line in lines
     ]
     if better is not None:
-        for index in range(len(columns)):
-            _mark(cells, lines, index, better)
+        for index, column in enumerate(columns):
+            _mark(cells, lines, index, better, digits if column.digits is None else column.digits)
     return Table(
         title=title,
         heads=heads,
@@ -224,8 +224,8 @@ def _cell(measured: Measurement | None, line: Line, column: Column, item: str | 
     return replace(found, difference=difference.value, error=difference.error, cause=cause)
 
 
-def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Callable[..., Any]) -> None:
-    """Mark the best of each block, and the best of the column, as the paper does; ties are all marked.
+def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Callable[..., Any], digits: int) -> None:
+    """Mark the best of each block, and the best of the column, as the paper does; ties in the digits shown share it.
 
     Nothing is marked where ours were trained for different epochs or in different precisions, and nothing is best alone
     or with runs that diverged.
@@ -236,7 +236,7 @@ def _mark(cells: list[list[Cell]], lines: Sequence[Line], index: int, better: Ca
             cell = cells[row][index]
             value = getattr(cell, side)
             if line.ranked and value is not None and (side == "paper" or not cell.lost):
-                means[row] = round(value[0], 2)
+                means[row] = round(value[0], digits)
         for row, mean in means.items():
             block = [other for other in means if lines[other].block == lines[row].block]
             for mark, group in (("column", [*means]), ("block", block)):
