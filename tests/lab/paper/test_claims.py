@@ -169,6 +169,15 @@ def test_runs_without_losses_or_with_lost_ones_decide_nothing():
     assert answers(rows)["loss_curves"].verdict == OPEN
 
 
+def test_a_run_that_diverged_in_its_first_epochs_has_no_mean_of_them():
+    rows = mlp_losses("erk", base=[0.9, 0.9], ai=[0.8, 0.8], eoi=[0.5, 0.5])
+    for row in rows:
+        if row["fields"]["scheme"] == "eoi":
+            row["curves"]["loss"] = [0.5] * 3
+            row["metrics"] = {"diverged": True, "diverged_epoch": 4}
+    assert answers(rows)["loss_curves"].verdict == OPEN
+
+
 def angle_rows(losses, accuracies, seeds=(1,)):
     return [
         row_of(each, seed, curves={"loss": [loss] * 20 + [5.0]}, test_accuracy=accuracy)

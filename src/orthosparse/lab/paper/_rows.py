@@ -74,12 +74,19 @@ def read_rows(files: Iterable[Path]) -> tuple[list[Row], list[str]]:
 def early_losses(rows: Iterable[Row], epochs: int) -> dict[int, float]:
     """Return the mean training loss of the first epochs by seed, of runs that kept it and did not diverge in them.
 
+    Of a training of fewer epochs it is the mean of all of them.
+
     Example:
-        >>> early_losses([{"seed": 1, "curves": {"loss": [3.0, 2.0, 1.0]}}, {"seed": 2, "curves": {}}], 2)
+        >>> lost = {"seed": 2, "curves": {"loss": [3.0]}, "fields": {"epochs": 3}}
+        >>> early_losses([{"seed": 1, "curves": {"loss": [3.0, 2.0, 1.0]}, "fields": {"epochs": 3}}, lost], 2)
         {1: 2.5}
     """
-    curves = {row["seed"]: row["curves"].get("loss", [])[:epochs] for row in rows}
-    return {seed: fmean(curve) for seed, curve in curves.items() if curve and None not in curve}
+    found = {}
+    for row in rows:
+        curve = row["curves"].get("loss", [])[:epochs]
+        if curve and None not in curve and len(curve) == min(epochs, setting_of(row["fields"]).epochs):
+            found[row["seed"]] = fmean(curve)
+    return found
 
 
 class RowIndex:
