@@ -1,15 +1,18 @@
 """The answers to the paper's claims follow from rows, and the page has those of the committed ones."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lab.paper.rows import deep_starts, row_of
+from orthosparse.lab.experiments import experiment_of
 from orthosparse.lab.experiments.efficiency import Efficiency
 from orthosparse.lab.experiments.init_runtime import InitRuntime
 from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.paper import ITEMS, singular_values
 from orthosparse.lab.paper._chapters import chapters_of
+from orthosparse.lab.paper._study import METHODS
 from orthosparse.lab.paper.claims import FAILS, HOLDS, OPEN, PARTLY, claims_of, page
 
 ROOT = Path(__file__).parents[3]
@@ -24,8 +27,6 @@ def test_without_rows_nothing_is_answered():
 
 
 def deep_rows(model, accuracies, **changes):
-    from dataclasses import replace
-
     found = deep_starts(model)
     return [row_of(replace(found[start], **changes), test_accuracy=value) for start, value in accuracies.items()]
 
@@ -52,24 +53,57 @@ def test_a_whole_training_of_eoi_is_not_compared_with_a_short_one_of_the_dense_n
     assert f"EOI 80.00 %, dense {100 * dense:.2f} % {short}, base 10.00 % {short}." in found.answer
 
 
+def test_deep_networks_hold_in_part_while_base_trained_for_fewer_epochs():
+    rows = deep_rows("mlp1000", {"eoi": 0.96, "dense": 0.97}) + deep_rows("mlp1000", {"base": 0.1}, epochs=8)
+    assert answers(rows)["deep_networks"].counts.startswith("holds in part: 1 of 2")
+    rows[0]["metrics"]["test_accuracy"] = 0.9
+    assert answers(rows)["deep_networks"].counts.startswith("does not hold: 1 of 2")
+
+
+@pytest.mark.parametrize("seeds", [[1], [1, 2]])
+def test_a_deep_network_of_which_a_seed_diverged_does_not_train(seeds):
+    rows = deep_rows("mlp1000", {"base": 0.1, "dense": 0.97})
+    rows += [row_of(deep_starts("mlp1000")["eoi"], seed, test_accuracy=0.96) for seed in seeds]
+    rows[-1]["metrics"] = {"diverged": True}
+    found = answers(rows)["deep_networks"]
+    assert found.counts.startswith("does not hold: 1 of 2")
+    assert ("EOI diverged, dense 97.00 %" if len(seeds) == 1 else "EOI 96.00 % (1 of 2 diverged)") in found.answer
+
+
 def test_deep_networks_do_not_train_if_eoi_stays_at_chance():
     rows = [row for model in ("mlp1000", "cnn1000") for row in deep_rows(model, dict.fromkeys(("base", "eoi"), 0.1))]
     rows += [row for model in ("mlp1000", "cnn1000") for row in deep_rows(model, {"dense": 0.8})]
     assert answers(rows)["deep_networks"].verdict == FAILS
 
 
-def test_ranks_hold_in_part_until_all_networks_are_measured_and_seeds_are_paired():
+def rank_rows(distributions, seeds=(1, 2), **changes):
     schemes = {"base": 0.89, "ai": 0.88, "eoi": 0.90}
-    rows = [
-        row_of(Training("resnet32", "cifar10", 0.1, scheme=scheme), seed, test_accuracy=value + seed / 100)
+    return [
+        row_of(
+            Training("resnet32", "cifar10", 0.1, distribution, scheme, **changes),
+            seed,
+            test_accuracy=value + seed / 100,
+        )
+        for distribution in distributions
         for scheme, value in schemes.items()
-        for seed in (1, 2)
+        for seed in seeds
     ]
+
+
+def test_ranks_hold_in_part_until_all_networks_are_measured_and_seeds_are_paired():
+    rows = rank_rows(METHODS)
     found = answers(rows)["ranks"]
     assert found.verdict == PARTLY
     assert "EOI minus Base, paired by seed: +1.00 ± 0.00, more than two standard errors" in found.answer
     assert "5 of 6 networks are not measured." in found.answer
     assert found.counts == "holds: 1 of 6, not decided yet: 5 of 6"
+
+
+@pytest.mark.parametrize(("distributions", "changes"), [(["erk", "snip"], {}), (METHODS, {"epochs": 8})])
+def test_ranks_stay_open_until_every_distribution_is_measured_at_the_papers_epochs(distributions, changes):
+    found = answers(rank_rows(distributions, **changes))["ranks"]
+    assert found.counts == "not decided yet: 6 of 6"
+    assert "ResNet32 (CIFAR-10): mean rank Base 2.00, AI 3.00, EOI 1.00" in found.answer
 
 
 @pytest.mark.parametrize(
@@ -100,6 +134,15 @@ def test_a_start_that_diverged_is_ranked_last_among_activations():
         if (row["fields"]["distribution"], row["fields"]["scheme"]) == ("snip", "eoi"):
             row["metrics"] = {"diverged": True}
     assert "ResNet32 SELU: EOI leads under 4 of 5 distributions" in answers(rows)["activations"].answer
+
+
+def test_starts_of_two_precisions_are_not_ranked_against_each_other():
+    asked = [
+        each for each in ITEMS["activations"].experiments() if (each.model, each.activation) == ("resnet32", "selu")
+    ]
+    asked = [replace(each, precision="bf16") if each.scheme == "eoi" else each for each in asked if each.density < 1]
+    found = answers([row_of(each, test_accuracy=0.9) for each in asked])["activations"]
+    assert found.counts == "not decided yet: 6 of 6"
 
 
 def test_the_cost_of_ai_is_that_of_a_matrix_and_of_a_network():
@@ -178,6 +221,16 @@ def test_a_run_that_diverged_in_its_first_epochs_has_no_mean_of_them():
     assert answers(rows)["loss_curves"].verdict == OPEN
 
 
+@pytest.mark.parametrize("changes", [{"epochs": 12}, {"precision": "bf16"}])
+def test_first_losses_of_trainings_in_two_settings_are_not_compared(changes):
+    rows = mlp_losses("erk", base=[0.9, 0.9], ai=[0.8, 0.8], eoi=[0.5, 0.5])
+    for row in rows:
+        if row["fields"]["scheme"] == "eoi":
+            training = replace(experiment_of(row["key"]), **changes)
+            row |= {"key": training.key(), "fields": training.described()}
+    assert answers(rows)["loss_curves"].verdict == OPEN
+
+
 def angle_rows(losses, accuracies, seeds=(1,)):
     return [
         row_of(each, seed, curves={"loss": [loss] * 20 + [5.0]}, test_accuracy=accuracy)
@@ -204,6 +257,24 @@ def test_one_seed_with_another_order_refutes_the_slow_beginning_of_small_angles(
     rows = angle_rows([0.7, 0.9, 0.8], [0.9] * 3, (1, 2))
     rows[2]["curves"]["loss"] = [0.6] * 20
     assert answers(rows)["angles"].counts == "holds: 1 of 2, does not hold: 1 of 2"
+
+
+def test_angles_are_not_decided_by_a_short_training_and_name_what_is_missing():
+    rows = angle_rows([0.7, 0.9, 0.8], [0.9] * 3)
+    short = replace(ITEMS["angles"].experiments()[1], epochs=5)
+    rows[1] = row_of(short, curves={"loss": [0.9] * 5}, test_accuracy=0.5)
+    found = answers(rows)["angles"]
+    assert found.verdict == OPEN
+    assert "small angle (1 degree) 50.00 % (5 of 200 epochs), large" in found.answer
+    assert "small angle (1 degree) not measured, large" in answers([rows[0], rows[2]])["angles"].answer
+
+
+def test_a_small_angle_with_which_a_seed_diverged_is_not_competitive():
+    rows = angle_rows([0.7, 0.9, 0.8], [0.9] * 3, (1, 2))
+    rows[2]["metrics"] = {"diverged": True, "diverged_epoch": 22}
+    found = answers(rows)["angles"]
+    assert found.counts == "holds: 1 of 2, does not hold: 1 of 2"
+    assert "small angle (1 degree) 90.00 % (1 of 2 diverged)" in found.answer
 
 
 def deep_snip(seeds, **metrics):
@@ -252,17 +323,37 @@ def test_snip_at_five_percent_stays_open_where_ours_trained_for_fewer_epochs():
     assert "ResNet56 (CIFAR-10): 88.00 % (n = 1, 50 of 200 epochs)." in found.answer
 
 
-@pytest.mark.parametrize(("moving", "verdict"), [(0.901, HOLDS), (0.95, PARTLY), (0.85, FAILS)])
-def test_dynamic_training_is_compared_seed_by_seed_with_the_deviation(moving, verdict):
-    rows = [row_of(Training("resnet56", "cifar10", 0.1), seed, test_accuracy=0.9 + seed / 100) for seed in (1, 2)]
-    rows += [
+def dynamic_rows(model, moving, **changes):
+    rows = [row_of(Training(model, "cifar10", 0.1), seed, test_accuracy=0.9 + seed / 100) for seed in (1, 2)]
+    return rows + [
         row_of(
-            Training("resnet56", "cifar10", 0.1, scheme="base", dynamic=name), seed, test_accuracy=moving + seed / 100
+            Training(model, "cifar10", 0.1, scheme="base", dynamic=name, **changes),
+            seed,
+            test_accuracy=moving + seed / 100,
         )
         for name in ("set", "rigl")
         for seed in (1, 2)
     ]
-    assert answers(rows)["dynamic"].verdict == verdict
+
+
+@pytest.mark.parametrize(("moving", "verdict"), [(0.901, HOLDS), (0.95, PARTLY), (0.85, FAILS)])
+def test_dynamic_training_is_compared_seed_by_seed_with_the_deviation(moving, verdict):
+    rows = dynamic_rows("resnet56", moving)
+    found = answers(rows)["dynamic"]
+    assert found.counts == f"{verdict}: 2 of 4, not decided yet: 2 of 4"
+    assert found.answer.endswith("ResNet32 (CIFAR-10): not decided yet.")
+    assert answers(rows + dynamic_rows("resnet32", moving))["dynamic"].verdict == verdict
+
+
+@pytest.mark.parametrize("changes", [{"epochs": 8}, {"precision": "bf16"}])
+def test_dynamic_training_is_not_compared_with_a_static_one_in_another_setting(changes):
+    assert answers(dynamic_rows("resnet56", 0.901, **changes))["dynamic"].counts == "not decided yet: 4 of 4"
+
+
+def test_seeds_of_dynamic_training_that_diverged_decide_nothing():
+    rows = dynamic_rows("resnet56", 0.901)
+    rows[-1]["metrics"] = {"diverged": True}
+    assert answers(rows)["dynamic"].counts == "holds: 1 of 4, not decided yet: 3 of 4"
 
 
 def test_cells_that_several_tables_show_are_compared_with_the_paper_once():

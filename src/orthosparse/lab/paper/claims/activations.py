@@ -1,13 +1,12 @@
 """Does EOI lead with other activations too?"""
 
-from collections.abc import Mapping
 from statistics import fmean
 
 from orthosparse.lab.paper._study import INITS, METHODS
 from orthosparse.lab.paper._tables import column_of, part_of
+from orthosparse.lab.paper.claims._cells import are_comparable
 from orthosparse.lab.paper.claims._claim import FAILS, HOLDS, OPEN, PARTLY, Chapters, Claim
 from orthosparse.lab.paper.ranks import ranked, standing
-from orthosparse.lab.paper.statistics import Number
 
 TITLE = "EOI leads with other activations too"
 STATEMENT = (
@@ -25,8 +24,14 @@ def activations(chapters: Chapters) -> Claim:
         if column.key.endswith("/relu"):  # with the contemporary networks
             continue
         cells = column_of(table, column.key)
-        papers = _ranks_in({key: cell.paper for key, cell in cells.items()})
-        ranks = _ranks_in({key: standing(cell.ours, cell.lost) for key, cell in cells.items() if cell.whole})
+        starts = [{init: cells[f"{method}/{init}"] for init in INITS} for method in METHODS]
+        papers = [rank for each in starts for rank in ranked({init: cell.paper for init, cell in each.items()})]
+        ranks = [
+            rank
+            for each in starts
+            if are_comparable(*each.values())
+            for rank in ranked({init: standing(cell.ours, cell.lost) for init, cell in each.items()})
+        ]
         if len(ranks) < len(papers):
             verdicts.append(OPEN)
             continue
@@ -44,9 +49,3 @@ def activations(chapters: Chapters) -> Claim:
     said += [f"{verdicts.count(OPEN)} of {len(verdicts)} columns are not measured."] * (OPEN in verdicts)
     tables = [part_of(table, columns=measured)] if measured else []
     return Claim(TITLE, STATEMENT, RULE, verdicts, " ".join(said), tables)
-
-
-def _ranks_in(numbers: Mapping[str, Number | None]) -> list[dict[str, float]]:
-    """Return the ranks of the starts for every distribution that has all of them."""
-    by_method = ({init: numbers.get(f"{method}/{init}") for init in INITS} for method in METHODS)
-    return [ranks for means in by_method for ranks in ranked(means)]

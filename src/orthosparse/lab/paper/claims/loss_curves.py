@@ -2,6 +2,7 @@
 
 from orthosparse.lab.paper._rows import early_losses
 from orthosparse.lab.paper._tables import Cell, column_of
+from orthosparse.lab.paper.claims._cells import are_comparable
 from orthosparse.lab.paper.claims._claim import FAILS, HOLDS, OPEN, PARTLY, Chapters, Claim
 from orthosparse.lab.paper.loss_curves import EARLY
 from orthosparse.lab.paper.statistics import Difference, paired
@@ -41,7 +42,9 @@ def loss_curves(chapters: Chapters) -> Claim:
 
 
 def _below(one: Cell, other: Cell) -> Difference | None:
-    """Return how far the losses of one cell are below those of another, paired by seed."""
+    """Return how far the losses of one cell are below those of another, paired by seed; None if not comparable."""
+    if not are_comparable(one, other):
+        return None
     return paired(early_losses(other.rows, EARLY), early_losses(one.rows, EARLY))
 
 
