@@ -289,6 +289,7 @@ def deep_snip(seeds, **metrics):
     ("rows", "verdict", "answer"),
     [
         (deep_snip([1], test_accuracy=0.3), HOLDS, "ResNet56 (CIFAR-10): 30.00 % (n = 1, 1 failed)."),
+        (deep_snip([1], test_accuracy=None), HOLDS, "ResNet110 (CIFAR-10): diverged (n = 1, 1 failed)."),
         (deep_snip([1], diverged=True), HOLDS, "ResNet110 (CIFAR-10): diverged (n = 1, 1 failed)."),
         (
             deep_snip([1], test_accuracy=0.88) + deep_snip([2], diverged=True),

@@ -24,7 +24,7 @@ def snip(chapters: Chapters) -> Claim:
     eoi = {column.label: column_of(table, column.key)["snip/eoi"] for column in table.columns}
     said, verdicts = [], []
     for label, cell in eoi.items():
-        ends = [100 * row["metrics"].get("test_accuracy", 0.0) for row in cell.rows]  # none where a run diverged
+        ends = [100 * (row["metrics"].get("test_accuracy") or 0.0) for row in cell.rows]  # none where a run diverged
         failed = sum(end < _FAILED for end in ends)
         if ends:
             mean = "diverged" if cell.ours is None else f"{cell.ours[0]:.2f} %"
