@@ -28,6 +28,15 @@ def test_times_ratios_and_the_cost_model_stand_where_they_belong():
     assert [(list(series.xs), list(series.ys)) for series in time.series if series.label == "AI"] == [([16.0], [8.0])]
 
 
+def test_a_cost_model_is_not_the_fastest_method():
+    rows = [row_of(Efficiency(method, 16, 0.0625), seconds=0.001) for method in ("eoi", "sao")]
+    rows += [row_of(Efficiency("released-cost-model", 16, 0.0625), modelled_seconds=0.0)]  # the identity: no rotation
+    table = efficiency.render(rows).tables[0]
+    marks = {line.key: cells[0].our_mark for line, cells in zip(table.lines, table.cells, strict=True)}
+    assert marks["released-cost-model"] == ""
+    assert marks["eoi"] == marks["sao"] == "column"
+
+
 def test_every_size_and_density_of_the_paper_is_there():
     places = {(each.size, each.density) for each in efficiency.experiments()}
     assert {size for size, density in places if density == 0.0625} == {16, 32, 64, 128, 256, 512, 1024, 2048}
