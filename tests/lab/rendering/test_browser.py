@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from lab.chromium import CHROMIUM, FLAGS, WHY_NOT
 from orthosparse.lab.cli import main
 from orthosparse.lab.paper.report import write_report
-from orthosparse.lab.rendering.contents import Figure, Page, Section, Series
+from orthosparse.lab.rendering.contents import Cell, Column, Figure, Page, Row, Section, Series, Table
 from orthosparse.lab.rendering.html import write_page
 
 pytestmark = [
@@ -93,7 +93,7 @@ def pages(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("width", [1300, 400])
+@pytest.mark.parametrize("width", [1300, 400, 320])
 @pytest.mark.parametrize("name", ["demo", "inspect", "report"])
 def test_nothing_is_wider_than_its_page(pages, tmp_path, name, width):
     frame = pages / name / f"frame{width}.html"
@@ -132,3 +132,56 @@ def test_the_nearest_point_says_series_axes_and_values_beside_the_pointer(tmp_pa
     assert found["near"] == [False, "EOI & co: epoch 2, training loss 2.5", True]
     assert found["far"] is True
     assert "CONSOLE" not in done.stderr, done.stderr
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Open a page in a frame of a width, run a script there, and return what the script returns."""
+
+    def run(page, width, script, *, sandbox=""):
+        frame = (
+            f'<body style="margin:0"><iframe {sandbox} src="{page.name}" '
+            f'style="width:{width}px;height:600px;border:0"></iframe>'
+            f"<script>onload = () => {{ const inside = document.querySelector('iframe').contentWindow; "
+            f"document.body.dataset.reported = JSON.stringify(((window, document) => {{ {script} }})"
+            f"(inside, inside.document)); }};</script></body>"
+        )
+        outer = page.with_name("frame.html")
+        outer.write_text(frame, encoding="utf-8")
+        own = ["--allow-file-access-from-files", f"--user-data-dir={tmp_path / 'profile'}"]
+        command = [CHROMIUM, *FLAGS, *own, "--virtual-time-budget=4000", "--dump-dom", outer.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        (reported,) = re.findall(r'data-reported="([^"]*)"', done.stdout)
+        return json.loads(unescape(reported))
+
+    return run
+
+
+@pytest.mark.parametrize("width", [1300, 400])
+def test_a_link_leads_to_a_heading_that_nothing_covers(tmp_path, opened, width):
+    sections = [Section(f"S{each}", "Words. " * 200, anchor=f"s{each}") for each in range(9)]
+    filters = (["ResNet32"], ["a method with a name that takes much room, and then some"])
+    write_page(Page("T", "L", sections=sections, filters=filters), tmp_path / "page.html")
+    script = """document.getElementById("s4").scrollIntoView();
+    const box = document.querySelector("#s4 h2").getBoundingClientRect();
+    return document.elementFromPoint(box.left + 5, box.top + box.height / 2)?.tagName ?? "nothing";"""
+    assert opened(tmp_path / "page.html", width, script) == "H2"
+
+
+def test_a_note_is_read_with_the_keyboard(tmp_path, opened):
+    table = Table([Column("score")], [Row([Cell("59.01", note="8 of 100 epochs")])])
+    write_page(Page("T", "L", sections=[Section("S", tables=[table])]), tmp_path / "page.html")
+    script = """const note = document.querySelector("td [title]");
+    note.focus();
+    return [document.activeElement === note, window.getComputedStyle(note, "::after").content];"""
+    assert opened(tmp_path / "page.html", 400, script) == [True, '"8 of 100 epochs"']
+
+
+@pytest.mark.parametrize(("sandbox", "shown"), [('sandbox="allow-same-origin"', False), ("", True)])
+def test_without_scripts_nothing_is_shown_that_needs_them(tmp_path, opened, sandbox, shown):
+    page = Page(
+        "T", "L", filters=(["ResNet32"], ["EOI"]), runs='[{"name": "r", "seed": 1, "metrics": {}, "curves": {}}]'
+    )
+    write_page(page, tmp_path / "page.html")
+    script = """return ["nav", "#runs"].map((each) => document.querySelector(each).checkVisibility());"""
+    assert opened(tmp_path / "page.html", 1300, script, sandbox=sandbox) == [shown, shown]

@@ -96,7 +96,7 @@ def test_columns_of_one_group_share_a_heading_and_a_cell():
     assert (reader.tags.count("th"), reader.tags.count("td")) == (2, 2)
     assert '<tr data-method="ERK|EOI">' in text
     assert 'data-label="net" data-model="Net"><span class="paper ">1</span>' in text
-    assert 'class=" column" title="n &lt;1&gt;">2 *</span>' in text
+    assert 'class=" column" tabindex="0" title="n &lt;1&gt;">2 *</span>' in text
 
 
 def test_runs_and_filters_stand_on_a_page_that_has_them():

@@ -10,7 +10,8 @@ class Cell:
 
     Attributes:
         mark: ``block`` for the best of its block, ``column`` for the best of its column.
-        note: what a reader should know: under the pointer on a page, in brackets in Markdown, below a LaTeX table.
+        note: what a reader should know: under the pointer or with the keyboard's focus on a page, in brackets in
+            Markdown, below a LaTeX table.
         kind: how a page sets it: ``paper``, ``ours``, ``difference``, ``missing``.
         link: an address on the same page.
     """
