@@ -24,10 +24,11 @@ _LEAD = (
 )
 _KEY = (
     "A cell shows the paper's number, ours, and ours less the paper's with its standard error: mean(standard deviation "
-    "over seeds), n seeds. Bold is the best of its block, underlined the best of its column, on either side, where all "
-    f"were trained for the same epochs and in the same precision. {CLEAR}: a difference of more than two standard "
-    "errors. The paper has five seeds; where we have one, its deviation stands in for ours. Numbers of other epochs "
-    "have no difference. * has a note under the pointer."
+    "over seeds), n seeds. Bold is the best of its block, underlined the best of its column apart from dense networks, "
+    "on either side, where all were trained for the same epochs and in the same precision. "
+    f"{CLEAR}: a difference of more than two standard errors. The paper has five seeds; where we have one, its "
+    "deviation stands in for ours. Numbers of other epochs have no difference. * has a note: point at it, tap it, or "
+    "go to it by the Tab key."
 )
 _TINY = "Tiny versions on embedded digits, to see that everything works: ours are not the paper's experiments here."
 _CSV = ["item", "table", "line", "column", "paper_mean", "paper_std", "our_mean", "our_std", "seeds", "difference"]
