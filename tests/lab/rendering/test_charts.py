@@ -2,9 +2,11 @@
 
 import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import pytest
 from matplotlib import rcParams
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from orthosparse.lab.rendering.charts import draw, draw_grid, save, svg_of
 from orthosparse.lab.rendering.contents import Figure, Series
@@ -65,6 +67,21 @@ def test_a_point_between_two_gaps_is_seen():
 def test_whole_numbers_have_whole_ticks():
     axes = draw(figure([0.1 * epoch for epoch in range(8)])).axes[0]
     assert all(float(tick).is_integer() for tick in axes.get_xticks())
+
+
+@pytest.mark.parametrize("xs", [[2.0**-each for each in range(1, 7)], [2.0**each for each in range(4, 12)], [0.1]])
+def test_names_of_ticks_do_not_run_into_each_other(xs):
+    canvas = draw(Figure("t", "density", "seconds", [Series("EOI", xs, xs, "eoi")], log_x=True, log_y=True))
+    axes, renderer = canvas.axes[0], FigureCanvasAgg(canvas).get_renderer()
+    canvas.draw(renderer)
+    low, high = axes.get_xlim()
+    labels = [label for which in (True, False) for label in axes.get_xticklabels(minor=which) if label.get_text()]
+    boxes = sorted(
+        (label.get_window_extent(renderer) for label in labels if low <= label.get_position()[0] <= high),
+        key=lambda box: box.x0,
+    )
+    assert len(boxes) >= 3
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_long_curves_answer_at_some_points_only():

@@ -12,12 +12,13 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from orthosparse.lab.rendering.contents import Figure, Series
 from orthosparse.lab.rendering.theme import COLOURS
 
 _HOVERED, _DOTTED = 60, 40  # points of a curve that answer the pointer, and up to which each has a marker
+_DECADES = 3  # of a logarithmic axis below its curves, up to which 1, 2 and 5 of each are named
 _WIDTH, _HEIGHT = 5.0, 2.7  # inches of one chart, without its legend
 _INK, _MUTED, _RULE = (COLOURS[role][0] for role in ("ink", "muted", "rule"))
 STYLE: Any = {
@@ -136,8 +137,19 @@ def draw_on(axes: Axes, figure: Figure) -> None:
         axes.set(xlim=(-0.5, len(figure.names) - 0.5))
         axes.set_xticks(range(len(figure.names)), figure.names, fontsize=7)
         axes.grid(visible=False, axis="x")
-    elif not figure.log_x and all(float(x).is_integer() for series in figure.series for x in series.xs):
+    elif figure.log_x:
+        _name_few(axes)
+    elif all(float(x).is_integer() for series in figure.series for x in series.xs):
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+
+def _name_few(axes: Axes) -> None:
+    """Name ticks so that they do not run into each other, where powers of ten alone would be too few."""
+    low, high = axes.get_xlim()
+    if high < low * 10**_DECADES:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_series(axes: Axes, series: Series, figure: Figure, gid: str) -> None:
