@@ -29,6 +29,14 @@ def test_in_a_narrow_terminal_names_are_cut_and_numbers_are_not():
     assert "…" in text
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_names_that_a_reader_has_to_type_are_cut_last(width):
+    rows = [("singular_values", "3240/3240", "Singular values of the Jacobian"), ("dynamic", "0/6", "Moving masks")]
+    text = printed(width, plain_table(("item", "pairs", "title"), rows, text=(0, 2)))
+    assert all(row[0] in text and row[1] in text for row in rows)
+    assert max(map(len, text.splitlines())) <= width
+
+
 @pytest.mark.parametrize("width", [24, 40, 79, 80, 100, 160])
 def test_every_number_is_whole_and_beside_the_name_of_its_row_in_a_terminal_of_any_width(width):
     headings = ["layer", *(f"orthogonality of start {column}" for column in range(9)), "note"]

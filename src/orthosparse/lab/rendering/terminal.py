@@ -13,6 +13,7 @@ from orthosparse.lab.rendering.theme import COLOURS
 
 _NOTE = 24  # columns for words behind the first
 _WORD = 5  # columns that words, those of a heading too, keep in a narrow terminal
+_NAME = 16  # columns that names keep there: words without spaces, which a reader may have to type
 _PLAIN = 160  # columns where there is no terminal to ask
 
 
@@ -25,28 +26,32 @@ def console(*, stderr: bool = False) -> Console:
 def print_table(table: Table, to: Console, *, widest: int = _NOTE) -> None:
     """Print a table; the first cells have the colour of their row's role where the terminal has colours.
 
-    Where the terminal is narrow, headings are broken and words are cut, numbers never: columns that find no room follow
-    below, beside the first column again.
+    Where the terminal is narrow, headings are broken and words are cut, long names too, numbers never: columns that
+    find no room follow below, beside the first column again.
 
     Args:
         widest: characters of a column of words behind the first; longer ones are cut.
     """
-    longest = [max((cell_len(row.cells[i].text) for row in table.rows), default=0) for i in range(len(table.columns))]
-    least = [_least(column, length) for column, length in zip(table.columns, longest, strict=True)]
+    cells = [[row.cells[index].text for row in table.rows] for index in range(len(table.columns))]
+    longest = [max(map(cell_len, column), default=0) for column in cells]
+    lowest = [_least(column, length, _WORD) for column, length in zip(table.columns, longest, strict=True)]
+    kept = [_WORD if any(" " in cell for cell in column) else _NAME for column in cells]
+    least = [_least(*each) for each in zip(table.columns, longest, kept, strict=True)]
     wanted = [max(cell_len(str(column)), length) for column, length in zip(table.columns, longest, strict=True)]
     wanted = [min(width, widest) if i and table.columns[i].text else width for i, width in enumerate(wanted)]
     for part in _parts(least, to.width):
         room = to.width - len(part) - 1  # a space before each column, and one at the end
         whole = [min(max(longest[i], least[i]), wanted[i]) for i in part]
         widths = _widths(whole, [wanted[i] for i in part], room)  # headings give way before cells
-        widths = _widths([least[i] for i in part], widths, room)
+        for narrower in (least, lowest):
+            widths = _widths([narrower[i] for i in part], widths, room)
         to.print(_shown(table, dict(zip(part, widths, strict=True))))
 
 
-def _least(column: Column, longest: int) -> int:
-    """Return the width below which a column is not narrowed, where its longest cell has `longest` characters."""
+def _least(column: Column, longest: int, words: int) -> int:
+    """Return the width below which a column is not narrowed: that of its longest cell, of words at most `words`."""
     heading = max(map(cell_len, str(column).split()), default=1)
-    return max(min(longest, _WORD) if column.text else longest, min(heading, _WORD))
+    return max(min(longest, words) if column.text else longest, min(heading, _WORD))
 
 
 def _parts(least: Sequence[int], room: int) -> list[list[int]]:
