@@ -103,6 +103,10 @@ def test_masks_of_a_start_may_move(tmp_path, capsys):
     ("more", "expected"),
     [
         (["--start", "erk/eoi,dynamic=ringl"], "dynamic: expected one of rigl, set; got 'ringl'"),
+        (
+            ["--start", "erk/eoi,until=1"],
+            "start: expected dynamic=rigl or dynamic=set with until; got 'erk/eoi,until=1'",
+        ),
         (["--model", "resnet32"], "depth: expected one of the models cnn1000, mlp, mlp1000 with it; got resnet32"),
         (["--start", "eoi"], "start: expected dense or DISTRIBUTION/SCHEME, such as erk/eoi; got 'eoi'"),
         (["--start", "erk/eio"], "scheme"),

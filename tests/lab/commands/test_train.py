@@ -168,6 +168,15 @@ def test_an_option_of_the_sparse_start_without_a_density_is_not_ignored(tmp_path
     assert cli.main([*dense, *more, "--density", "1", "--quiet", "--device", "cpu", "--log", "csv"]) == 0
 
 
+@pytest.mark.parametrize("more", [["--every", "5"], ["--fraction", "0.1"], ["--until", "1"]])
+def test_an_option_of_masks_that_move_is_not_ignored_where_they_do_not(tmp_path, capsys, more):
+    sparse = ["train", "--model", "mlp", "--data", "digits", "--density", "0.1", "--out", str(tmp_path / "run")]
+    assert cli.main([*sparse, *more]) == 2
+    expected = f"{more[0].removeprefix('--')}: expected --dynamic with it; without it the masks do not move"
+    assert expected in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_names_are_taken_in_any_case(tmp_path):
     assert _train(tmp_path / "run", "--quiet", "--model", "MLP", "--scheme", "Base", "--log", "CSV") == 0
     (row,) = Store(tmp_path / "run" / "results.sqlite").rows()

@@ -124,6 +124,8 @@ def _training(text: str, density: float, shared: dict[str, Any]) -> Any:
         raise ValueError(f"start: expected dense or DISTRIBUTION/SCHEME, such as erk/eoi; got {text!r}")
     own = dict(named_value(option) for option in options)
     moves = {name: own.pop(name) for name in _MOVES if name in own}
+    if moves and "dynamic" not in moves:
+        raise ValueError(f"start: expected dynamic=rigl or dynamic=set with {next(iter(moves))}; got {text!r}")
     start: dict[str, Any] = {"density": density, "distribution": distribution, "scheme": scheme, "options": own}
     return Training(**shared, **start, **moves)
 

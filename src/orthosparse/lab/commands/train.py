@@ -22,6 +22,7 @@ from orthosparse.lab.commands._options import (
 
 RESUMES_WITH = ("--resume",)
 STORE = "results.sqlite"
+_MOVES = ("every", "fraction", "until")  # what says how masks move
 _LOG = "Loggers: csv, tensorboard, wandb; may be repeated. By default the first two."
 
 
@@ -71,10 +72,14 @@ def train(
     from orthosparse.lab.training.callbacks import Progress
     from orthosparse.lab.training.devices import is_first_rank, leave
 
-    pair = Pair(Training(**given_of(given)), seed)
-    unread = [name for name in sorted(pair.experiment.unread()) if _is_given(context, name)]
+    training = Training(**given_of(given))
+    pair = Pair(training, seed)
+    unread = [name for name in sorted(training.unread()) if _is_given(context, name)]
     if unread and not _is_given(context, "density"):
         raise ValueError(f"{unread[0]}: expected --density with it; without one the dense network is trained")
+    still = [name for name in _MOVES if _is_given(context, name) and training.dynamic is None]
+    if still:
+        raise ValueError(f"{still[0]}: expected --dynamic with it; without it the masks do not move")
     folder = out or Path("runs") / _name(pair.experiment, seed)
     check_results(folder)
     rows = _rows(folder)
