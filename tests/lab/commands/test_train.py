@@ -74,7 +74,8 @@ def test_a_second_run_is_refused_resumed_or_told_what_differs(tmp_path, capsys):
         (["--data", "mnist", "--root", "/nowhere"], "/nowhere"),
     ],
 )
-def test_a_wrong_word_is_one_line_that_says_what_was_expected(tmp_path, capsys, more, expected):
+def test_a_wrong_word_is_one_line_that_says_what_was_expected(tmp_path, capsys, monkeypatch, more, expected):
+    monkeypatch.chdir(tmp_path)  # where no data are, whatever has been downloaded here
     assert _train(tmp_path / "run", "--quiet", *more) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
