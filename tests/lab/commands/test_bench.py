@@ -45,7 +45,8 @@ def timed(monkeypatch):
     return rows
 
 
-def test_training_is_timed_and_told(timed, tmp_path, capsys):
+def test_training_is_timed_and_told(timed, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where no data are, whatever has been downloaded here
     file = tmp_path / "rows.jsonl"
     given = ["bench", "training", "--models", "resnet32", "--steps", "7", "--out", str(file)]
     assert main(given) == 0
