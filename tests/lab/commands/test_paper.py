@@ -263,7 +263,7 @@ def test_minutes_take_the_queue_in_its_order(capsys):
         (["prepare", "masks", "--together", "2", "--precision", "bf16"], "precision: expected an item with trainings"),
         (["prepare", "tiny", "--together", "2", "--device", "tpu"], "device: expected auto, cpu, cuda"),
         (["report", "--out", "page.html"], "paper run` or `paper merge` creates it"),
-        (["merge", "missing.jsonl"], "missing.jsonl"),
+        (["merge", "missing.jsonl"], "files: expected files or folders; there is none at missing.jsonl"),
     ],
 )
 def test_what_is_asked_wrongly_is_one_line_and_leaves_nothing(capsys, tmp_path, arguments, message):
@@ -271,7 +271,7 @@ def test_what_is_asked_wrongly_is_one_line_and_leaves_nothing(capsys, tmp_path, 
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert message in error
-    assert arguments[0] == "merge" or "nowhere" in arguments or not list(tmp_path.iterdir())
+    assert "nowhere" in arguments or not list(tmp_path.iterdir())
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(capsys):
@@ -308,6 +308,13 @@ def test_merge_adds_rows_names_what_is_torn_and_exports_a_file_for_each_kind(cap
     lines = (tmp_path / "all.jsonl").read_text().splitlines()
     assert len(lines) == 6
     assert json.loads(lines[0]) == {"orthosparse_results": 1}
+
+
+def test_merge_adds_nothing_if_one_of_the_files_is_missing(tmp_path):
+    assert cli.main(["paper", "run", "masks"]) == 0
+    assert cli.main(["paper", "merge", "--export", "results"]) == 0
+    assert cli.main(["paper", "merge", "results/mask_picture.jsonl", "missing.jsonl", "--store", "other.sqlite"]) == 2
+    assert not (tmp_path / "other.sqlite").exists()
 
 
 def test_merge_says_what_differs(capsys, tmp_path):

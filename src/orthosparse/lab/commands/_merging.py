@@ -13,7 +13,14 @@ _NAMED = 4  # differences between two rows that a message names
 
 
 def files_of(paths: Sequence[Path] | None) -> list[Path]:
-    """Return the files among paths, then the text files of rows in the folders among them; None is `results`."""
+    """Return the files among paths, then the text files of rows in the folders among them; None is `results`.
+
+    Raises:
+        ValueError: a path that does not exist.
+    """
+    for path in paths or ():
+        if not path.exists():
+            raise ValueError(f"files: expected files or folders; there is none at {path}")
     folders = [_RESULTS] if paths is None else [path for path in paths if path.is_dir()]
     files = [path for path in paths or () if path not in folders]
     return files + [file for folder in folders for file in sorted(folder.glob("*.jsonl"))]

@@ -319,7 +319,8 @@ def merge(
     from orthosparse.lab.sweep.rows import export as write
     from orthosparse.lab.sweep.store import Store
 
-    kept, found = Store(store), files_of(files)
+    found = files_of(files)
+    kept = Store(store)
     merged = kept.merge(found)
     say_what_differs(merged)
     exported = {} if export is None else write(kept.rows(), export)
