@@ -239,7 +239,7 @@ def test_minutes_take_the_queue_in_its_order(capsys):
         (["run", "--minutes", "1", "--epochs", "1"], "epochs: expected items to run"),
         (["run", "--minutes", "1", "--precision", "bf16"], "precision: expected items to run"),
         (["run", "--minutes", "1", "--together", "2"], "together: expected items to run"),
-        (["run", "masks", "--minutes", "1", "--budget", "5m"], "without --budget"),
+        (["run", "masks", "--minutes", "1", "--budget", "5m"], "without --budget; got 1"),
         (["run", "masks", "--minutes", "1", "--engine", "ray"], "with --engine local"),
         (["run", "densties"], "item: expected one of densities, masks, needs_data, tiny; got 'densties'"),
         (["run", "masks", "--seeds", "1,two"], "seeds: expected whole numbers with commas between them"),

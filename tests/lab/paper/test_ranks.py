@@ -37,7 +37,7 @@ def test_a_distribution_counts_once_all_starts_have_a_row():
     assert [cell.ours for cell in column_of(rendered)] == [(3.0, None), (2.0, None), (1.0, None)]
     assert column_of(rendered)[0].note == "1 of 5 distributions, 1 seed"
     assert rendered.notes == [
-        "ResNet32: EOI is ahead of Base, mean rank 1.00 against 3.00 (1 of 5 distributions, 1 seed)."
+        "ResNet32 (CIFAR-10): EOI is ahead of Base, mean rank 1.00 against 3.00 (1 of 5 distributions, 1 seed)."
     ]
 
 
@@ -63,7 +63,7 @@ def test_it_says_so_when_eoi_is_not_ahead():
     rendered = ranks.render(rows_of({("erk", "base"): 0.9, ("erk", "ai"): 0.8, ("erk", "eoi"): 0.9}))
     assert [cell.ours[0] for cell in column_of(rendered)] == [1.5, 3.0, 1.5]
     assert "EOI is not ahead of Base" in rendered.notes[0]
-    assert "not measured" in ranks.render([]).notes[0]
+    assert ranks.render([]).notes == []
 
 
 def test_long_trainings_are_ranked_among_themselves_and_short_ones_too():

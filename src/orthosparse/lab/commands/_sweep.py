@@ -136,7 +136,7 @@ def check_times(items: list[str] | None, minutes: float | None, budget: str | No
     if not items and minutes is None:
         raise ValueError("item: expected at least one, or --minutes for the next ones of `paper queue`; got none")
     if minutes is not None and (not 0 < minutes < float("inf") or budget is not None or engine != "local"):
-        raise ValueError("minutes: expected more than 0, with --engine local and without --budget")
+        raise ValueError(f"minutes: expected more than 0, with --engine local and without --budget; got {minutes:g}")
     if budget is not None:
         from orthosparse.lab.sweep.budget import seconds_of
 

@@ -38,7 +38,8 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
         cells=tuple(tuple(column[index] for column in columns) for index in range(len(_LINES))),
         caption="The paper shows a bar chart; its ranks here are computed from its table of accuracies.",
     )
-    return Rendered(tables=[table], figures=drawn([_figure(columns)]), notes=[_verdict(columns[0])])
+    notes = [_verdict(column, cells) for column, cells in zip(CONTEMPORARY, columns, strict=True)]
+    return Rendered(tables=[table], figures=drawn([_figure(columns)]), notes=[*filter(None, notes)])
 
 
 def ranks_of(means: dict[str, float]) -> dict[str, float]:
@@ -115,10 +116,10 @@ def _mean(ranks: list[dict[str, float]], init: str) -> Number | None:
     return (fmean(each[init] for each in ranks), None) if ranks else None
 
 
-def _verdict(cells: list[Cell]) -> str:
-    """Say in a sentence how EOI compares with Base on ResNet32."""
+def _verdict(column: Column, cells: list[Cell]) -> str:
+    """Say in a sentence how EOI compares with Base on a network; empty if it is not measured."""
     base, _, eoi = cells
     if base.ours is None or eoi.ours is None:
-        return "ResNet32: not measured yet, so there is nothing to say about EOI and Base."
+        return ""
     words = "is ahead of" if eoi.ours[0] < base.ours[0] else "is not ahead of"
-    return f"ResNet32: EOI {words} Base, mean rank {eoi.ours[0]:.2f} against {base.ours[0]:.2f} ({eoi.note})."
+    return f"{column.label}: EOI {words} Base, mean rank {eoi.ours[0]:.2f} against {base.ours[0]:.2f} ({eoi.note})."
