@@ -9,7 +9,7 @@ of every order.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -95,7 +95,7 @@ def _gradients(
     ctx: Any, kind: Kind, grad: Tensor, need: tuple[bool, ...], input_grad: Operator, weight_grad: Operator
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of ``linear(x, values, bias, *index)``."""
-    (x, values), index = _kept(ctx)
+    (x, values), index = ctx.saved_tensors, ctx.index
     grad = kind.laid_out(grad)
     return (
         input_grad(grad, values, *index) if need[0] else None,
@@ -138,7 +138,7 @@ def _differentiate(kind: Kind) -> None:
         return _gradients(ctx, kind, grad, ctx.needs_input_grad, input_grad, weight_grad)
 
     def of_input_grad(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (g, values), index = _kept(ctx)
+        (g, values), index = ctx.saved_tensors, ctx.index
         need = ctx.needs_input_grad
         return (
             linear(grad, values, None, *index) if need[0] else None,
@@ -147,7 +147,7 @@ def _differentiate(kind: Kind) -> None:
         )
 
     def of_weight_grad(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (g, x), index = _kept(ctx)
+        (g, x), index = ctx.saved_tensors, ctx.index
         need = ctx.needs_input_grad
         return (
             linear(x, grad, None, *index) if need[0] else None,
@@ -155,12 +155,13 @@ def _differentiate(kind: Kind) -> None:
             *[None] * len(index),
         )
 
-    for name, backward, keep in (
-        ("linear", of_linear, _keep_biased),
-        ("input_grad", of_input_grad, _keep_plain),
-        ("weight_grad", of_weight_grad, _keep_plain),
+    for name, backward, factors in (
+        ("linear", of_linear, 3),  # x, values and the bias, which the gradients do not need
+        ("input_grad", of_input_grad, 2),
+        ("weight_grad", of_weight_grad, 2),
     ):
         full = f"orthosparse::{kind.name}_{name}"
+        keep = partial(_keep, factors=factors)
         torch.library.register_autograd(full, backward, setup_context=keep, lib=_library)
 
 
@@ -194,25 +195,11 @@ def matrix(x: Tensor) -> Tensor:
     return x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], index: tuple[Any, ...]) -> None:
-    """Save the factors, and the index beside them: DDP writes to buffers, the same values, in every forward pass."""
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor, *, factors: int) -> None:
+    """Save the first two inputs, and the index beside them: DDP writes to buffers, the same values, in every pass."""
+    del output
     ctx.save_for_backward(*inputs[:2])
-    ctx.index = index
-
-
-def _keep_biased(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    del output
-    _keep(ctx, inputs, inputs[3:])
-
-
-def _keep_plain(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    del output
-    _keep(ctx, inputs, inputs[2:])
-
-
-def _kept(ctx: Any) -> tuple[tuple[Tensor, Tensor], tuple[Any, ...]]:
-    first, second = ctx.saved_tensors
-    return (first, second), ctx.index
+    ctx.index = inputs[factors:]
 
 
 def _count_flops(kind: Kind) -> None:
