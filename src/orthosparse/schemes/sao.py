@@ -19,6 +19,7 @@ from orthosparse.ramanujan import degrees_of, sample
 from orthosparse.randomness import derive, draw_seed
 from orthosparse.registry import lookup
 from orthosparse.schemes._fill import check_scales, fill_biases, match_layers
+from orthosparse.strides import phases_of
 from orthosparse.structures import ENTRIES
 
 _DOUBLED = {"linear": False, "tanh": False, "relu": True}
@@ -137,19 +138,12 @@ def _filled(layer: Layer, plans: list[_Plan], gain: float, bias_std: float, seed
     """Fill the layer as planned and return its mask."""
     weight = torch.zeros(layer.shape, dtype=layer.parameter().dtype, device="cpu")
     mask = torch.zeros_like(weight, dtype=torch.bool)
+    ((_, center),) = phases_of(layer.kernel)
     views = zip(layer.views(weight), layer.views(mask), plans, strict=True)
     for index, (values, active, plan) in enumerate(views):
         drawn, kept = plan.draw(derive(seed, layer.name, index))
-        values[..., _center(layer.kernel)] = (drawn * gain).to(values.dtype).view(values.shape[:3])
+        values[..., center] = (drawn * gain).to(values.dtype).view(values.shape[:3])
         active.copy_(kept.view(*active.shape[:3], 1).expand_as(active))
     write_(layer.parameter(), weight)
     fill_biases(layer, bias_std, seed)
     return mask
-
-
-def _center(sides: torch.Size) -> int:
-    """Return the flat index of a kernel's central tap."""
-    flat = 0
-    for side in sides:
-        flat = flat * side + (side - 1) // 2
-    return flat
