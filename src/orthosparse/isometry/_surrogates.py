@@ -35,11 +35,6 @@ def _lifted(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return x + 1
 
 
-def _from_scalar(flag: Flag, x: Tensor, other: Any) -> Tensor:  # scalar / x, scalar ** x
-    del flag, other
-    return x + 1
-
-
 def _normalized(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Map every unit to itself. A shift only adds constants, which matter if signals are multiplied."""
     del flag
@@ -171,7 +166,7 @@ _LINEAR += " conv_transpose1d conv_transpose2d conv_transpose3d"
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_SAME.split(), _same),
     **dict.fromkeys(_LIFTED.split(), _lifted),
-    **dict.fromkeys(["rdiv", "rtruediv", "rpow"], _from_scalar),
+    **dict.fromkeys(["rdiv", "rtruediv", "rpow"], _lifted),  # scalar / x, scalar ** x
     **dict.fromkeys(["batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"], _normalized),
     **dict.fromkeys(["softmax", "softmin", "gumbel_softmax"], _softmax),
     **dict.fromkeys(["add", "iadd", "radd", "sub", "isub", "subtract", "maximum", "minimum"], _sum),
