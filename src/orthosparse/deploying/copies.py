@@ -27,7 +27,6 @@ def inference_copy(model: nn.Module, device: torch.device | None) -> nn.Module:
         ValueError: a parameter is lazy or sharded or has no storage, or a mask is followed by another parametrization.
     """
     model = unwrapped(check_model(model))
-    model = getattr(model, "_orig_mod", model)  # of torch.compile
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
             raise ValueError("model: expected one whose layers have shapes; run the lazy modules on a batch first")

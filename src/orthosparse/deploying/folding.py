@@ -13,7 +13,6 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LAYERS = (nn.Linear, *CONVOLUTIONS)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
-Norm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
 _ARGUMENTS = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
 
 

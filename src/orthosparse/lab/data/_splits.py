@@ -2,11 +2,8 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import torch
-
-Images = TypeVar("Images")
 
 
 @dataclass(frozen=True)
