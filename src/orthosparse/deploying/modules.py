@@ -55,11 +55,11 @@ class EntriesLinear(Entries):
         features_first: whether the output is stored features first, for another such layer to read.
     """
 
-    def __init__(self, layer: nn.Linear, *, features_first: bool = False) -> None:
+    def __init__(self, layer: nn.Linear) -> None:
         rows, columns = layer.weight.nonzero(as_tuple=True)
         super().__init__(rows, columns, layer.weight[rows, columns], layer.bias, tuple(layer.weight.shape))
         self.out_features, self.in_features = self.shape
-        self.features_first = features_first
+        self.features_first = False
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch's layers call it
         """Return ``input @ weight.T + bias``."""

@@ -101,7 +101,7 @@ def named_value(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def whole_numbers(text: str, name: str = "seeds") -> list[int]:
+def whole_numbers(text: str) -> list[int]:
     """Return the numbers of a list like ``1,2,3``, each once.
 
     Raises:
@@ -113,7 +113,7 @@ def whole_numbers(text: str, name: str = "seeds") -> list[int]:
     """
     parts = text.split(",")
     if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
-        raise ValueError(f"{name}: expected whole numbers with commas between them, such as 1,2,3; got {text!r}")
+        raise ValueError(f"seeds: expected whole numbers with commas between them, such as 1,2,3; got {text!r}")
     return list(dict.fromkeys(map(int, parts)))
 
 

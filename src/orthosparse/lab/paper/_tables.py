@@ -137,7 +137,6 @@ def table_of(
     heads: tuple[str, ...] = ("method", "init"),
     better: Callable[..., Any] | None = max,
     digits: int = 2,
-    caption: str = "",
 ) -> Table:
     """Return the table of measurements by line and column; None, or none at all, where there is no such cell.
 
@@ -159,7 +158,6 @@ def table_of(
         cells=tuple(map(tuple, cells)),
         digits=digits,
         compared=item is not None,
-        caption=caption,
     )
 
 

@@ -94,14 +94,14 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     return replace(_TABLE.render(rows, smoke=smoke), figures=shown)
 
 
-def save_figure(rows: list[dict[str, Any]], path: Path, *, model: str = "mlp1000", distribution: str = "erk") -> None:
-    """Write how the networks of one distribution learn as a picture, in the format of the path's ending.
+def save_figure(rows: list[dict[str, Any]], path: Path, *, model: str = "mlp1000") -> None:
+    """Write how the networks with ERK learn as a picture, in the format of the path's ending.
 
     Raises:
         ValueError: a network that is none of the item's, or one without rows.
     """
     network = lookup({column.fields["model"]: column for column in _COLUMNS}, model, "model")
-    figure = _figure(RowIndex(rows), _TABLE.cells(), network, distribution)
+    figure = _figure(RowIndex(rows), _TABLE.cells(), network, "erk")
     if not figure.series:
         raise ValueError(f"rows: expected some of {figure.title}; got none")
     from orthosparse.lab.rendering.charts import draw, save  # matplotlib comes along

@@ -201,20 +201,17 @@ def _copy(tensor: Tensor, device: torch.device | str | None) -> Tensor:
 
 
 @contextmanager
-def locked(folder: Path, name: str = "out") -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Lock a folder for this process inside the block; create it if it does not exist.
 
     The operating system releases the lock when the process ends, however that happens.
-
-    Args:
-        name: the argument that named the folder, for the message.
 
     Raises:
         ValueError: another process is using it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK
-    descriptor = _lock(path, f"{name}: {folder} is in use")
+    descriptor = _lock(path, f"out: {folder} is in use")
     try:
         os.truncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
