@@ -71,14 +71,14 @@ def test_without_alignment_only_the_count_of_a_mask_matters(kind):
 
 
 @everywhere
-def test_a_layer_depends_on_the_seed_its_name_and_its_own_mask_alone(kind):
+@pytest.mark.parametrize("options", [{"align": "mask", "core": 0.5, "depthwise": "shift"}, {"align": "live"}], ids=str)
+def test_a_layer_depends_on_the_seed_its_name_and_its_own_mask_alone(kind, options):
     model = MODELS[kind].make()
     masks = masks_for(model)
-    whole = eoi(model, masks, align="mask", core=0.5, depthwise="shift", generator=seeded())
+    whole = eoi(model, masks, generator=seeded(), **options)
     for name in masks:
-        alone = eoi(model, {name: masks[name]}, align="mask", core=0.5, depthwise="shift", generator=seeded())
-        assert torch.equal(alone[name], whole[name])
-    other = eoi(model, masks, align="mask", core=0.5, depthwise="shift", generator=seeded(1))
+        assert torch.equal(eoi(model, {name: masks[name]}, generator=seeded(), **options)[name], whole[name])
+    other = eoi(model, masks, generator=seeded(1), **options)
     assert any(not torch.equal(other[name], whole[name]) for name in masks)
 
 
@@ -100,15 +100,6 @@ def test_live_weights_leave_out_the_channels_that_a_mask_leaves_out_in_exact_cou
             used, given = (each.flatten(0, 1).any(-1) for each in (found, asked))
             assert not (used.any(1) & ~given.any(1)).any()
             assert not (used.any(0) & ~given.any(0)).any()
-
-
-@everywhere
-def test_live_weights_depend_on_the_seed_the_name_and_the_mask_alone(kind):
-    model = MODELS[kind].make()
-    masks = masks_for(model)
-    whole = eoi(model, masks, align="live", generator=seeded())
-    for name in masks:
-        assert torch.equal(eoi(model, {name: masks[name]}, align="live", generator=seeded())[name], whole[name])
 
 
 def test_where_a_mask_uses_every_channel_live_weights_are_the_aligned_ones():
