@@ -115,8 +115,7 @@ def test_lists_become_what_a_training_takes():
     }
 
 
-@pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize(
+every_command_with_out = pytest.mark.parametrize(
     "command",
     [
         "demo --quick",
@@ -126,6 +125,10 @@ def test_lists_become_what_a_training_takes():
         "together --data digits --depth 4 --width 8 --epochs 1 --start dense",
     ],
 )
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@every_command_with_out
 def test_a_file_in_the_place_of_the_folder_is_said_before_anything_else(command, inside, tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
     out = tmp_path / "file" / "run" if inside else tmp_path / "file"
@@ -148,16 +151,7 @@ def locked(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "new/run"])
-@pytest.mark.parametrize(
-    "command",
-    [
-        "demo --quick",
-        "inspect mlp --data digits",
-        "spectra --limit 1",
-        "train --model mlp --data digits --epochs 1",
-        "together --data digits --depth 4 --width 8 --epochs 1 --start dense",
-    ],
-)
+@every_command_with_out
 def test_a_folder_that_may_not_be_written_to_is_said_before_anything_else(command, name, locked, capsys):
     assert cli.main([*command.split(), "--out", str(locked / name)]) == 2
     printed = capsys.readouterr()
