@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from contracts.defaults import other_defaults
 from contracts.rounding import rounding_floor
 from orthosparse import givens
 from orthosparse.init import (
@@ -509,13 +510,8 @@ def test_strides_do_not_matter(fill, shape):
 def test_a_default_device_and_dtype_do_not_matter(fill, shape):
     expected, returned = filled(fill, shape)
     weight = torch.empty(shape, dtype=torch.float64)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device("meta"):
-            mask = fill(weight, generator=seeded())
-    finally:
-        torch.set_default_dtype(before)
+    with other_defaults():
+        mask = fill(weight, generator=seeded())
     assert torch.equal(weight, expected)
     assert torch.equal(mask, returned)
 
