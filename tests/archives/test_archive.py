@@ -350,13 +350,6 @@ def test_a_later_format_is_refused_by_its_number(path, saved):
     assert re.search("expected format 1; got 2", refusal(path, Net()))
 
 
-@pytest.mark.parametrize("other", ["pickle", "safetensors"])
-def test_files_of_others_are_refused(path, other):
-    state = Net().state_dict()
-    torch.save(state, path) if other == "pickle" else safetensors.torch.save_file(state, path)
-    assert re.search("expected a file that save_compact wrote", refusal(path, Net()))
-
-
 def test_complex_buffers_come_back(path):
     model, other = nn.Linear(2, 2), nn.Linear(2, 2)
     model.register_buffer("phases", torch.tensor([1j, 2.0 - 3j]))

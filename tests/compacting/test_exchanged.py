@@ -170,7 +170,6 @@ def test_a_choice_is_repeated_without_timing(kind, masked, generator):
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_a_compact_checkpoint_goes_into_a_model_that_was_never_masked(device, masked, generator):
     compact(masked)
-    orthosparse.bake  # noqa: B018
     state = {key: value for key, value in masked.state_dict().items() if not key.endswith("weight_mask")}
     with torch.device(device):
         fresh = Net().to(torch.float64)

@@ -11,7 +11,6 @@ from contracts.models import MODELS
 from orthosparse.counts import count_of
 from orthosparse.distributions.grasp import grasp
 from orthosparse.layers import find_layers
-from orthosparse.masks import counts_of
 
 IN, HIDDEN, OUT = 5, 7, 4
 
@@ -167,12 +166,6 @@ def test_a_temperature_that_is_no_number_is_refused(temperature):
 def test_a_temperature_that_is_not_positive_is_refused(temperature):
     with pytest.raises(ValueError, match="temperature: expected a positive number; got"):
         grasp(MODELS["mlp"].make(), 0.5, batch=MODELS["mlp"].batch(), temperature=temperature)
-
-
-def test_counts_are_those_of_all_layers_together():
-    masks = grasp(MODELS["mlp"].make(), 0.3, batch=MODELS["mlp"].batch())
-    assert sum(counts_of(masks).values()) == 197
-    assert len(set(counts_of(masks).values())) > 1
 
 
 def test_a_model_that_cannot_be_differentiated_twice_is_named():
