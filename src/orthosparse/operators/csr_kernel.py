@@ -37,6 +37,8 @@ def product(
     others: Tensor,
     order: Tensor | None = None,
     *,
+    table: Tensor | None = None,
+    length: int | None = None,
     instructions: int | None = None,
 ) -> Tensor:
     """Return ``matrix @ x + bias``, contiguous.
@@ -44,34 +46,14 @@ def product(
     Args:
         x: ``[columns of the matrix, batch]``, contiguous.
         order: entry k of the matrix is ``values[0, order[k]]``; None: ``values[0, k]``.
+        table: row j of the second factor is the window ``x.flatten()[table[j]:][:length]``, which lies inside `x`;
+            int64. None: `x` is a matrix.
+        length: length of these windows.
         instructions: index of the set of vector instructions to use; None: the widest.
     """
-    y = x.new_empty(len(starts) - 1, x.shape[1])
+    y = x.new_empty(len(starts) - 1, x.shape[1] if length is None else length)
     bias = None if bias is None else bias.contiguous()
-    _run(False, y, x, values.contiguous(), starts, others, order, bias, None, instructions)
-    return y
-
-
-def window_product(
-    x: Tensor,
-    length: int,
-    values: Tensor,
-    bias: Tensor | None,
-    starts: Tensor,
-    others: Tensor,
-    table: Tensor,
-    order: Tensor | None = None,
-) -> Tensor:
-    """Return ``matrix @ windows + bias``, where window j is ``x.flatten()[table[j]:][:length]``; contiguous.
-
-    Args:
-        x: contiguous.
-        table: index in `x` at which the window of each column of the matrix begins, int64; all windows lie inside `x`.
-        order: as in `product`.
-    """
-    y = x.new_empty(len(starts) - 1, length)
-    bias = None if bias is None else bias.contiguous()
-    _run(False, y, x, values.contiguous(), starts, others, order, bias, table, None)
+    _run(False, y, x, values.contiguous(), starts, others, order, bias, table, instructions)
     return y
 
 
@@ -118,7 +100,7 @@ def sampled(
     """Return the active entries of ``grad @ x.T``, [1, entries]; both matrices are contiguous.
 
     Args:
-        table: row j is the window of `x` that begins at ``table[j]``, as in `window_product`; None: `x` is a matrix.
+        table: row j is the window of `x` that begins at ``table[j]``, as in `product`; None: `x` is a matrix.
     """
     values = x.new_zeros(1, len(others))  # the result if there are no samples
     _run(True, grad, x, values, starts, others, None, None, table, instructions)

@@ -94,7 +94,7 @@ def convolution(
         return x.new_empty(plan.batch, len(row_starts) - 1, *plan.outputs)
     if geometry.stride != ones or any(geometry.padding) or plan.batch > 1 or not x.is_contiguous():
         x = _arranged(x, plan, geometry)
-    y = csr_kernel.window_product(x, plan.length, values, bias, row_starts, columns, plan.input_windows)
+    y = csr_kernel.product(x, values, bias, row_starts, columns, table=plan.input_windows, length=plan.length)
     return _contiguous(y.as_strided((plan.batch, len(y), *plan.outputs), plan.strides))
 
 
@@ -113,9 +113,10 @@ def input_grad(
     if not plan.length:
         return grad.new_zeros(plan.batch, channels, *spatial)
     windows = _arranged_grad(grad, plan, before=plan.reach)
-    planes = csr_kernel.window_product(
-        windows, plan.plane, values, None, starts, others, plan.output_windows, order
-    ).view(channels, *geometry.stride, plan.batch, *plan.rooms)
+    planes = csr_kernel.product(
+        windows, values, None, starts, others, order, table=plan.output_windows, length=plan.plane
+    )
+    planes = planes.view(channels, *geometry.stride, plan.batch, *plan.rooms)
     sides = len(spatial)
     if max(geometry.stride) > 1:
         each = [side for number in range(sides) for side in (2 + sides + number, 1 + number)]
