@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -12,23 +13,30 @@ import torch
 Found = tuple[str, float, float | None, str]  # a case, a ratio, what it has to be at least, and the times behind it
 
 
+def _seconds(call: Callable[[], Any], repeats: int, clock: Callable[[], float] = perf_counter) -> float:
+    start = clock()
+    for _ in range(repeats):
+        call()
+    return (clock() - start) / repeats
+
+
 def in_turn(
     calls: Mapping[str, Callable[[], Any]],
     *,
     rounds: int = 9,
     block: float = 0.003,
-    clock: Callable[[], float] = perf_counter,
+    measure: Callable[[Callable[[], Any], int], float] = _seconds,
 ) -> dict[str, tuple[float, float]]:
-    """Return seconds a call and the ratio to the first call's, for each of `calls`.
+    """Return seconds a call and the ratio to the first call's, for each of `calls`, which `measure` repeats and times.
 
     In every round each call is repeated for about `block` seconds, one after the other, so that all of them meet the
     machine in the same moods; the shortest round counts, which the fewest other programs have disturbed.
     """
-    repeats = {name: max(1, int(block / _seconds(call, 1, clock))) for name, call in calls.items()}
+    repeats = {name: max(1, int(block / measure(call, 1))) for name, call in calls.items()}
     times = dict.fromkeys(calls, math.inf)
     for _ in range(rounds):
         for name, call in calls.items():
-            times[name] = min(times[name], _seconds(call, repeats[name], clock))
+            times[name] = min(times[name], measure(call, repeats[name]))
     base = times[next(iter(calls))]
     return {name: (taken, taken / base) for name, taken in times.items()}
 
@@ -45,15 +53,9 @@ def milliseconds(
 
     On a GPU by its own clock; on a CPU of the time of this thread, which other programs on the machine do not add to.
     """
-    if device.type != "cuda":
-        taken = in_turn(calls, rounds=rounds, block=block, clock=thread_time)
-        return {name: 1e3 * seconds for name, (seconds, _) in taken.items()}
-    repeats = {name: max(1, int(1e3 * block / _on_gpu(call, 1))) for name, call in calls.items()}
-    times = dict.fromkeys(calls, math.inf)
-    for _ in range(rounds):
-        for name, call in calls.items():
-            times[name] = min(times[name], _on_gpu(call, repeats[name]))
-    return times
+    measure = _seconds_on_gpu if device.type == "cuda" else partial(_seconds, clock=thread_time)
+    taken = in_turn(calls, rounds=rounds, block=block, measure=measure)
+    return {name: 1e3 * seconds for name, (seconds, _) in taken.items()}
 
 
 def compared(case: str, times: Mapping[str, float], target: float | None = None) -> Found:
@@ -98,24 +100,17 @@ def captured(call: Callable[[], Any]) -> Callable[[], None]:
     return graph.replay
 
 
-def _on_gpu(call: Callable[[], Any], repeats: int) -> float:
+def _seconds_on_gpu(call: Callable[[], Any], repeats: int) -> float:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     for _ in range(repeats):
         call()
     end.record()
     torch.cuda.synchronize()
-    return float(start.elapsed_time(end)) / repeats
+    return float(start.elapsed_time(end)) / 1e3 / repeats
 
 
 def fresh(code: str) -> list[float]:
     """Run Python code in a new process and return the numbers that it printed."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return [float(number) for number in done.stdout.split()]
-
-
-def _seconds(call: Callable[[], Any], repeats: int, clock: Callable[[], float] = perf_counter) -> float:
-    start = clock()
-    for _ in range(repeats):
-        call()
-    return (clock() - start) / repeats
