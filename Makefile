@@ -10,7 +10,7 @@ PINS   ?= constraints.txt
 install: $(STAMP)
 
 # torch first and pinned: whatever depends on it then finds it there and pulls no other build.
-$(STAMP): pyproject.toml setup.py $(PINS) $(wildcard src/orthosparse/*/kernel.cpp src/orthosparse/*/kernel/*.hpp)
+$(STAMP): pyproject.toml setup.py $(PINS) $(wildcard src/orthosparse/*.hpp src/orthosparse/*/kernel.cpp src/orthosparse/*/kernel/*.hpp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c $(PINS) torch
 	$(BIN)/pip install -q -c $(PINS) -e '.[dev]'

@@ -11,13 +11,13 @@ CONTRACT = {"givens": "off", "gram": "off", "operators": "fast"}
 
 
 def kernel(package: str) -> Extension:
-    """Return the extension ``orthosparse.package._kernel``, of kernel.cpp and what lies in kernel/ there."""
+    """Return the extension ``orthosparse.package._kernel``, of kernel.cpp there and the headers it includes."""
     unix_flags = [*UNIX_FLAGS, f"-ffp-contract={CONTRACT[package]}"]
     folder = Path("src/orthosparse") / package
     return Extension(
         f"orthosparse.{package}._kernel",
         [str(folder / "kernel.cpp")],
-        depends=sorted(str(path) for path in (folder / "kernel").glob("*.hpp")),
+        depends=sorted(str(path) for path in folder.parent.rglob("*.hpp")),
         extra_compile_args=["/std:c++17", "/O2", "/fp:precise"] if sys.platform == "win32" else unix_flags,
         extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],

@@ -9,12 +9,11 @@
 #include <Python.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <exception>
-#include <memory>
-#include <thread>
 #include <vector>
+
+#include "../threads.hpp"
 
 namespace {
 
@@ -149,26 +148,12 @@ private:
 template <class Real, class Index>
 double squares_of(const Entries<Real, Index>& entries, double scale, int64_t threads) {
     vector<double> squares(entries.lines, 0.0);
-    std::atomic<int64_t> next{0};
-    std::exception_ptr failure;
-    auto run = [&] {
-        try {
-            Lines<Real, Index> lines(entries, scale);
-            for (int64_t first; (first = next.fetch_add(AT_ONCE)) < entries.lines;)
-                lines.squares(first, std::min(first + AT_ONCE, entries.lines), squares.data());
-        } catch (...) {
-            failure = std::current_exception();
-            next = entries.lines;
-        }
-    };
-    vector<std::thread> others;
-    try {
-        for (int64_t k = 1; k < std::min(threads, entries.lines); ++k) others.emplace_back(run);
-    } catch (const std::exception&) {
-    }  // fewer threads than asked do the same work
-    run();
-    for (auto& other : others) other.join();
-    if (failure) std::rethrow_exception(failure);
+    orthosparse::share((entries.lines + AT_ONCE - 1) / AT_ONCE, threads, [&] {
+        return [&, lines = Lines<Real, Index>(entries, scale)](int64_t job) mutable {
+            const int64_t first = job * AT_ONCE;
+            lines.squares(first, std::min(first + AT_ONCE, entries.lines), squares.data());
+        };
+    });
     double total = 0.0;
     for (double each : squares) total += each;
     return total;

@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <exception>
-#include <thread>
-#include <vector>
+
+#include "../threads.hpp"
 
 namespace {
 
@@ -81,19 +80,10 @@ template <class Real>
 void run_all(const Product<Real>& p, int64_t threads) {
     const int64_t entries = p.starts[p.rows];
     threads = std::max<int64_t>(1, std::min(threads, entries * p.batch / WORTH_A_THREAD));
-    auto cut = [&](int64_t k) { return std::lower_bound(p.starts, p.starts + p.rows, entries * k / threads) - p.starts; };
-    std::vector<std::thread> others;
-    int64_t begin = 0;
-    try {
-        for (int64_t k = 1; k < threads; ++k) {
-            const int64_t end = cut(k);
-            others.emplace_back([&p, begin, end] { run(p, begin, end); });
-            begin = end;
-        }
-    } catch (const std::exception&) {
-    }  // this thread computes what is left
-    run(p, begin, p.rows);
-    for (auto& other : others) other.join();
+    auto cut = [&](int64_t k) -> int64_t {
+        return k == threads ? p.rows : std::lower_bound(p.starts, p.starts + p.rows, entries * k / threads) - p.starts;
+    };
+    orthosparse::share(threads, threads, [&] { return [&](int64_t k) { run(p, cut(k), cut(k + 1)); }; });
 }
 
 template <class Real>

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "../../threads.hpp"
 #include "plan.hpp"
 #include "supports.hpp"
-#include "threads.hpp"
 
 namespace givens {
 
@@ -108,7 +108,7 @@ class Compressed {
         const int64_t begin = task.row_begin(), rows = task.row_end() - begin;
         const int64_t parts = std::max<int64_t>(1, std::min(threads, rows));
         parts_.resize(parts);
-        share(parts, threads, [&] {
+        orthosparse::share(parts, threads, [&] {
             return [&](int64_t k) {
                 parts_[k] = std::make_unique<Columns>(task, plan, begin + rows * k / parts,
                                                       begin + rows * (k + 1) / parts);

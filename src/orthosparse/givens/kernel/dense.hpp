@@ -10,9 +10,9 @@
 #include <emmintrin.h>
 #endif
 
+#include "../../threads.hpp"
 #include "plan.hpp"
 #include "supports.hpp"
-#include "threads.hpp"
 
 namespace givens {
 
@@ -184,7 +184,7 @@ void fill(const Task& task, uint64_t seed, const int64_t* counts, int64_t batch,
     const int64_t bottom = task.row_begin() / LANES, top = (task.row_end() + LANES - 1) / LANES;
     if (!size) return;
     if (batch >= threads) {
-        share(batch, threads, [&] {
+        orthosparse::share(batch, threads, [&] {
             return [&, block = Block<Real>(task)](int64_t member) mutable {
                 const Plan plan = make_plan<Bits>(task, counts[member], seed, member);
                 for (int64_t k = bottom; k < top; ++k)
@@ -195,7 +195,7 @@ void fill(const Task& task, uint64_t seed, const int64_t* counts, int64_t batch,
     }
     for (int64_t member = 0; member < batch; ++member) {
         const Plan plan = make_plan<Bits>(task, counts[member], seed, member);
-        share(top - bottom, threads, [&] {
+        orthosparse::share(top - bottom, threads, [&] {
             return [&, block = Block<Real>(task)](int64_t k) mutable {
                 block.fill(plan, (bottom + k) * LANES, out + member * size, mask + member * size);
             };

@@ -4,34 +4,33 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "task.hpp"
-
-namespace givens {
+namespace orthosparse {
 
 // Run work(job) for every job; the first exception comes back to the caller.
 template <class Work>
-void share(int64_t jobs, int64_t threads, Work work) {
-    std::atomic<int64_t> next{0};
+void share(std::int64_t jobs, std::int64_t threads, Work work) {
+    std::atomic<std::int64_t> next{0};
     std::exception_ptr failure;
     std::mutex lock;
     auto run = [&] {
         try {
             auto state = work();
-            for (int64_t job; (job = next++) < jobs;) state(job);
+            for (std::int64_t job; (job = next++) < jobs;) state(job);
         } catch (...) {
             std::lock_guard<std::mutex> hold(lock);
             failure = std::current_exception();
             next = jobs;
         }
     };
-    vector<std::thread> others;
+    std::vector<std::thread> others;
     try {
-        for (int64_t k = 1; k < std::min(threads, jobs); ++k) others.emplace_back(run);
+        for (std::int64_t k = 1; k < std::min(threads, jobs); ++k) others.emplace_back(run);
     } catch (const std::exception&) {
     }  // fewer threads than asked do the same work
     run();
@@ -39,4 +38,4 @@ void share(int64_t jobs, int64_t threads, Work work) {
     if (failure) std::rethrow_exception(failure);
 }
 
-}  // namespace givens
+}  // namespace orthosparse
