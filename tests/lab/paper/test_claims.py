@@ -167,13 +167,33 @@ def test_times_of_a_few_iterations_of_ai_are_not_taken_for_those_of_all():
     assert found.verdict == HOLDS
 
 
-@pytest.mark.parametrize(("eoi", "verdict"), [(1.0, HOLDS), (0.9, FAILS)])
-def test_singular_values_hold_if_those_of_eoi_are_one_and_of_base_the_smallest(eoi, verdict):
-    values = {"base": 0.1, "ai": 0.5, "eoi": eoi}
-    rows = [
-        row_of(each, mean=values[each.scheme], max=1.0) for each in singular_values.points() if each.density == 0.05
+def spectrum_rows(**means):
+    """Rows of every start at density 0.05, and of the dense network, of which the means are fractions."""
+    dense = {"linear": 1.0, "relu": 0.1, "tanh": 0.3, "hardtanh": 0.6}
+    asked = [each for each in singular_values.points() if each.density in (0.05, 1.0)]
+    return [
+        row_of(each, mean=dense[each.activation] * (1 if each.density == 1 else means[each.scheme]), max=1.0)
+        for each in asked
     ]
-    assert answers(rows)["spectra"].verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("ai", "eoi", "verdict"),
+    [(0.5, 1.0, HOLDS), (0.5, 0.7, PARTLY), (0.5, 1.4, PARTLY), (0.9, 0.85, PARTLY), (0.8, 0.7, FAILS)],
+)
+def test_singular_values_hold_if_those_of_eoi_are_the_dense_networks_and_of_base_the_smallest(ai, eoi, verdict):
+    found = answers(spectrum_rows(base=0.1, ai=ai, eoi=eoi))["spectra"]
+    assert found.counts == f"{verdict}: 4 of 4"
+    assert "tanh: dense 0.300, Base 0.030 to 0.030" in found.answer
+
+
+def test_singular_values_of_every_activation_count():
+    rows = spectrum_rows(base=0.1, ai=0.5, eoi=1.0)
+    for row in rows:
+        if (row["fields"]["activation"], row["fields"]["scheme"], row["fields"]["density"]) == ("tanh", "eoi", 0.05):
+            row["metrics"]["mean"] = 0.5
+    assert answers(rows)["spectra"].counts == "holds: 3 of 4, holds in part: 1 of 4"
+    assert answers(rows[1:])["spectra"].counts == "holds: 2 of 4, holds in part: 1 of 4, not decided yet: 1 of 4"
 
 
 def mlp_losses(distribution, **by_scheme):

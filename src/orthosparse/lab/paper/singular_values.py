@@ -10,12 +10,12 @@ from orthosparse.lab.experiments import Experiment
 from orthosparse.lab.experiments.spectrum import Spectrum
 from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import ACTIVATIONS, INITS, METHODS, SEEDS, STYLES, both, drawn, lines
-from orthosparse.lab.paper._tables import Column, Rendered, table_of
+from orthosparse.lab.paper._tables import Column, Line, Rendered, table_of
 from orthosparse.lab.paper.statistics import summary
 from orthosparse.lab.rendering.charts import draw_grid, save
 from orthosparse.lab.rendering.contents import Figure, Series
 
-__all__ = ["COMPATS", "SEEDS", "TITLE", "experiments", "points", "render", "save_picture"]
+__all__ = ["COMPATS", "DENSE", "SEEDS", "TITLE", "experiments", "points", "render", "save_picture"]
 
 TITLE = "Singular values of the input-output Jacobian"
 COMPATS = ("paper-code",)
@@ -26,6 +26,7 @@ _SCORED = ("snip", "grasp", "synflow")  # distributions that have a `compat`
 _STATISTICS = {"mean": "mean singular value", "max": "largest singular value"}
 _TOP = 2.5  # of the paper's axis
 _TABLE = 0.05
+DENSE = Line("dense/orthogonal", ("Dense", "Orthogonal"), block="dense", method="Dense", ranked=False)
 
 _NOTES = [
     "The paper shows curves without numbers: ours stand alone. Axes end at 2.5 as in the paper.",
@@ -76,9 +77,15 @@ def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
         for (name, activation, scheme, at), experiment in found.items()
         if at == density
     }
+    # At density 1 the base start is the dense network, under every distribution.
+    measured |= {
+        (DENSE.key, activation): index.measured(experiment, "mean")
+        for (name, activation, scheme, at), experiment in found.items()
+        if (name, scheme, at) == ("uniform", "base", 1.0)
+    }
     columns = [Column(name, ACTIVATIONS[name], "MLP") for name in _ROLES]
     title = f"Mean singular value at density {density:g}"
-    table = table_of(title, columns, lines(_METHODS), measured, better=None, digits=3)
+    table = table_of(title, columns, [*lines(_METHODS), DENSE], measured, better=None, digits=3)
     shown = [figure for pair in zip(*_figures(index, found), strict=True) for figure in pair]
     return Rendered([table], drawn(shown), notes=_NOTES)
 
