@@ -207,19 +207,20 @@ def mlp_losses(distribution, **by_scheme):
 
 
 @pytest.mark.parametrize(
-    ("eoi", "counts", "ahead"),
+    ("eoi", "counts", "ai_ahead", "eoi_ahead"),
     [
-        ([0.50, 0.51, 0.52], "holds: 1 of 18", 0),
-        ([0.50, 0.51, 0.95], "holds in part: 1 of 18", 0),  # lower, by less than two standard errors
-        ([0.92, 0.93, 0.92], "does not hold: 1 of 18", 1),
+        ([0.50, 0.51, 0.52], "holds: 1 of 18", 0, 1),
+        ([0.50, 0.51, 0.95], "holds in part: 1 of 18", 0, 0),  # lower, by less than two standard errors
+        ([0.92, 0.93, 0.92], "does not hold: 1 of 18", 1, 0),
     ],
 )
-def test_first_losses_are_compared_seed_by_seed_with_their_standard_errors(eoi, counts, ahead):
+def test_first_losses_are_compared_seed_by_seed_with_their_standard_errors(eoi, counts, ai_ahead, eoi_ahead):
     rows = mlp_losses("erk", base=[0.90, 0.91, 0.92], ai=[0.60, 0.70, 0.80], eoi=eoi)
     found = answers(rows)["loss_curves"]
     assert found.counts.startswith(counts)
     assert found.counts.endswith("not decided yet: 17 of 18")
-    assert f"AI is clearly below EOI in {ahead}." in found.answer
+    assert "AI is clearly below base in 1, " in found.answer
+    assert f" below EOI in {ai_ahead}, and EOI is clearly below AI in {eoi_ahead}." in found.answer
     exception = f"ReLU ERK {sum(eoi) / 3:.3f} (base 0.910)"
     assert (exception in found.answer) != (counts == "holds: 1 of 18")
 

@@ -1,5 +1,7 @@
 """Do networks learn faster from an orthogonal sparse start?"""
 
+from collections.abc import Iterable
+
 from orthosparse.lab.paper._rows import early_losses
 from orthosparse.lab.paper._tables import Cell, column_of
 from orthosparse.lab.paper.claims._cells import are_comparable
@@ -19,9 +21,9 @@ RULE = (
 
 
 def loss_curves(chapters: Chapters) -> Claim:
-    """Compare the first losses from EOI with those from the base start, and with AI's, seed by seed."""
+    """Compare the first losses from EOI with those from the base start, and both with AI's, seed by seed."""
     table = chapters["loss_curves"].rendered.tables[-1]
-    verdicts, others, ahead = [], [], 0
+    verdicts, others, starts = [], [], []
     for column in table.columns:
         cells = column_of(table, column.key)
         for line in table.lines:
@@ -30,12 +32,13 @@ def loss_curves(chapters: Chapters) -> Claim:
             base, ai, eoi = (cells[f"{line.block}/{init}"] for init in ("base", "ai", "eoi"))
             found = _below(eoi, base)
             verdicts.append(_verdict(found))
-            ahead += _verdict(_below(ai, eoi)) == HOLDS
+            starts.append((base, ai, eoi))
             if found is not None and verdicts[-1] != HOLDS and eoi.ours is not None and base.ours is not None:
                 others.append(f"{column.label} {line.heads[0]} {eoi.ours[0]:.3f} (base {base.ours[0]:.3f})")
     answer = (
-        f"EOI is clearly below base in {verdicts.count(HOLDS)} of {len(verdicts)} cases; AI is clearly below EOI in "
-        f"{ahead}."
+        f"EOI is clearly below base in {verdicts.count(HOLDS)} of {len(verdicts)} cases. AI is clearly below base in "
+        f"{_clear((ai, base) for base, ai, _ in starts)}, below EOI in {_clear((ai, eoi) for _, ai, eoi in starts)}, "
+        f"and EOI is clearly below AI in {_clear((eoi, ai) for _, ai, eoi in starts)}."
     )
     answer += f" Cases in which EOI is not clearly below: {', '.join(others)}." if others else ""
     return Claim(TITLE, STATEMENT, RULE, verdicts, "" if set(verdicts) == {OPEN} else answer, [table])
@@ -46,6 +49,11 @@ def _below(one: Cell, other: Cell) -> Difference | None:
     if not are_comparable(one, other):
         return None
     return paired(early_losses(other.rows, EARLY), early_losses(one.rows, EARLY))
+
+
+def _clear(pairs: Iterable[tuple[Cell, Cell]]) -> int:
+    """Return in how many pairs the first cell is clearly below the second."""
+    return sum(_verdict(_below(*pair)) == HOLDS for pair in pairs)
 
 
 def _verdict(below: Difference | None) -> str:
