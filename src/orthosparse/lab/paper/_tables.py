@@ -50,7 +50,7 @@ class Cell:
         difference: ours less the paper's; None where one of them is missing, where ours trained for other epochs, and
             where runs diverged, as the paper's means have those that failed.
         error: the standard error of the difference; None where neither side states a deviation.
-        cause: why the difference is more than two standard errors, where that is known.
+        cause: what may be why the difference is more than two standard errors, if something is done differently.
     """
 
     paper: Number | None = None

@@ -1,4 +1,4 @@
-"""How sure a number is: means and deviations, differences with their standard errors, and causes where known."""
+"""How sure a number is: means and deviations, differences with their standard errors, and what may cause them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -89,7 +89,7 @@ def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Difference |
 
 
 def cause_of(item: str, title: str, line: str) -> str:
-    """Return the known reason for a difference in a line ``distribution/scheme`` of a table; empty if there is none.
+    """Return what may cause a difference in a line ``distribution/scheme`` of a table; empty if nothing is known to.
 
     Example:
         >>> cause_of("init_runtime", "Seconds", "erk/base")
