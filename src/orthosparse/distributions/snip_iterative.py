@@ -1,4 +1,4 @@
-"""Iterative SNIP (FORCE): SNIP in rounds, each scored at the weights that the round before kept."""
+"""FORCE: SNIP in rounds, each scored at the weights that the round before kept."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,8 +28,9 @@ def snip_iterative(
     """Return masks that SNIP finds in rounds, each scored on the model that the previous round pruned.
 
     After round t the density is ``density ** (t / rounds)``. A round scores |theta * dL/dtheta| with the dense theta
-    and the gradient at the masked weights, so a removed weight can return (de Jorge et al. 2021). All batches are kept
-    in memory, and passed through the model as in `snip`.
+    and the gradient at the masked weights, so a removed weight can return. This is FORCE of de Jorge et al. (2021);
+    what they call Iterative SNIP lets none return. All batches are kept in memory, and passed through the model as in
+    `snip`.
 
     Args:
         rounds: number of rounds in which the density falls.
