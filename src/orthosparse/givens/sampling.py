@@ -49,8 +49,8 @@ def sample(
     exactly, uniformly distributed over the orthogonal matrices.
 
     Args:
-        stop: "exact" skips pairs that would overshoot; when no pair fits any more, the missing entries become active
-            with value zero, at random positions. "first" is the first state with at least `count` non-zeros. "closest"
+        stop: "exact" skips pairs that would overshoot; when many in a row did, the missing entries become active with
+            value zero, at random positions. "first" is the first state with at least `count` non-zeros. "closest"
             is that state or the one before, whichever is closer. The last two do not meet the count exactly.
         angle: angle of every rotation, in radians; None draws each uniformly from [0, 2 pi). With a fixed angle some
             active entries may be zero (two rotations of the same columns by pi / 4 make one by pi / 2).
