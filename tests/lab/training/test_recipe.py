@@ -79,6 +79,8 @@ def test_warm_up_rises_evenly_and_then_the_schedule_goes_on():
         ("epochs", 0, "positive integer"),
         ("batch", 1.5, "positive integer"),
         ("epochs", True, "positive integer"),
+        ("warmup", -1, "an integer, 0 or more"),
+        ("warmup", 0.5, "an integer, 0 or more"),
         ("accumulate", 200, "at most the batch"),
         ("lr", float("nan"), "finite"),
         ("lr", -1.0, "0 or more"),

@@ -61,10 +61,11 @@ class Recipe:
         """
         for name in ("schedule", "optimizer", "loss", "precision"):
             check_name(name, getattr(self, name))
-        for name in ("epochs", "batch", "accumulate"):
+        for name, least in (("epochs", 1), ("batch", 1), ("accumulate", 1), ("warmup", 0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}: expected a positive integer; got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                expected = "a positive integer" if least else "an integer, 0 or more"
+                raise ValueError(f"{name}: expected {expected}; got {value!r}")
         for name in (each.name for each in fields(self) if each.type is float):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
