@@ -32,6 +32,15 @@ def test_on_a_terminal_there_is_a_bar_and_the_cursor_comes_back(assembled):
     assert text.rindex("\x1b[?25h") > text.index("\x1b[?25l")  # hidden, then shown again
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_speed_of_an_epoch_is_its_samples_over_its_seconds(assembled, terminal):
+    state, text = assembled(batch=1000), io.StringIO()  # the second batch is a short one
+    fit(state, [Progress(Console(file=text, force_terminal=terminal, width=120, _environ={}))])
+    seconds = [metrics["seconds"] for metrics in state.histories[0]]
+    for before, after in zip([0.0, *seconds], seconds, strict=False):
+        assert f"{len(state.loader.split) / (after - before):,.0f} images/s" in text.getvalue()
+
+
 def test_csv_holds_the_history(assembled, tmp_path):
     state = assembled()
     fit(state, [CsvLog(tmp_path, {})])

@@ -93,20 +93,27 @@ class Progress(Callback):
             return
         figures = ""
         if state.fabric.world_size == 1:
-            loss, _, right = state.values().mean((1, 2)).tolist()
-            figures = f"loss {loss:.4f}  accuracy {100 * right / state.loader.batch:.2f} %  "
-        self._show(state, figures + f"{self._speed(state):,.0f} images/s")
+            losses, _, right = state.values()
+            seen = _samples(state, state.steps_done - state.step)
+            figures = f"loss {float(losses.mean()):.4f}  accuracy {100 * float(right.sum()) / seen:.2f} %  "
+        since, before = self._last
+        self._last = (monotonic(), state.steps_done)
+        speed = _samples(state, before) / max(self._last[0] - since, 1e-9)
+        self._show(state, f"{figures}{speed:,.0f} images/s")
 
     def on_epoch(self, state: State) -> None:
         """Print the figures of the epoch."""
         if self._task is None:
             return
-        metrics = state.histories[0][-1]
+        *earlier, metrics = state.histories[0]
+        seconds = metrics["seconds"] - (earlier[-1]["seconds"] if earlier else 0.0)
+        speed = _samples(state, state.steps_done - len(state.loader)) / max(seconds, 1e-9)
         line = f"epoch {metrics['epoch']:3.0f}  loss {metrics['loss']:.4f}  accuracy {100 * metrics['accuracy']:.2f} %"
         split = "validation" if "validation_accuracy" in metrics else "test"
         line += f"  {split} {100 * metrics[f'{split}_accuracy']:.2f} %"
-        self.console.print(f"{line}  {self._speed(state):,.0f} images/s", highlight=False)
+        self.console.print(f"{line}  {speed:,.0f} images/s", highlight=False)
         self._show(state, "")
+        self._last = (monotonic(), state.steps_done)
 
     def on_end(self, state: State) -> None:
         """Remove the bar from the terminal."""
@@ -114,14 +121,13 @@ class Progress(Callback):
         if self._bar.live.is_started:
             self._bar.stop()
 
-    def _speed(self, state: State) -> float:
-        now, steps = monotonic(), state.steps_done
-        since, before = self._last
-        self._last = (now, steps)
-        return float((steps - before) * state.loader.batch / max(now - since, 1e-9))
-
     def _show(self, state: State, figures: str) -> None:
         self._bar.update(self._task, completed=state.steps_done, epoch=state.epoch + 1, figures=figures)
+
+
+def _samples(state: State, since: int) -> int:
+    """Return the training samples from step `since` of the run on; the last batch of an epoch may be a short one."""
+    return sum(state.loader.count(step % len(state.loader)) for step in range(since, state.steps_done))
 
 
 class CsvLog(Callback):
