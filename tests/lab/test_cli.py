@@ -224,6 +224,21 @@ def test_a_wrong_word_is_answered_with_the_help_to_read(words, line, capsys):
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "got"),
+    [
+        (["train", "--epochs", "ten"], "'ten'"),
+        (["train", "--density", ""], "''"),
+        (["paper", "run", "efficiency", "--jobs", "0"], "0"),
+    ],
+)
+def test_a_wrong_value_is_named_beside_its_option_and_what_was_expected(words, got, capsys):
+    assert cli.main(words) == cli.MISUSED
+    named, expected = capsys.readouterr().err.split(": ", 2)[1:]
+    assert words[-2] in named
+    assert got in expected
+
+
 def test_asked_for_nothing_a_command_answers_with_its_help_as_it_is(capsys):
     assert cli.main(["paper"]) == cli.MISUSED
     captured = capsys.readouterr()

@@ -178,6 +178,8 @@ def _misuse(error: Any) -> str:
     if type(error).__name__ == "NoArgsIsHelpError":
         return str(error.format_message())
     message = " ".join(error.format_message().split()).rstrip(".")
+    for invalid in getattr(error.__cause__, "errors", list)():  # newer versions of typer leave out what was given
+        message += f"; got {invalid['input']!r}"
     asked = getattr(getattr(error, "ctx", None), "command_path", "orthosparse")
     return f"error: {message}{'' if message.endswith('?') else '.'} Try: {asked} --help"
 
