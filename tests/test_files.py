@@ -1,4 +1,5 @@
 import errno
+import os
 import resource
 from pathlib import Path
 
@@ -14,6 +15,24 @@ def test_the_new_content_replaces_the_old_one(tmp_path):
         write_atomically(path, data)
         assert path.read_bytes() == data
     assert [left.name for left in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_link_to_a_file_stays_one(tmp_path):
+    (tmp_path / "elsewhere").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("elsewhere")
+    write_atomically(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "elsewhere").read_bytes() == b"new"
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_a_pipe_takes_the_content_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+        write_atomically(pipe, b"content")
+        assert reader.read() == b"content"
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize("moment", ["fsync", "replace"])

@@ -7,17 +7,23 @@ from pathlib import Path
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that, whatever happens, either the old content or the whole new one is there.
 
+    The file behind a link is written. A pipe or a terminal, such as ``/dev/stdout``, takes the content as it comes.
+
     Raises:
         OSError: the file cannot be written, for example because the disk is full; no temporary file is left.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(data)
+        return
+    target = path.resolve()
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with draft.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
-        _sync_folder(path.parent)
+        draft.replace(target)
+        _sync_folder(target.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
