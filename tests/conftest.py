@@ -1,8 +1,10 @@
 """What every test needs: one thread, Ctrl-C as usual, and a reason where a test cannot run on this machine."""
 
+import contextlib
 import gc
 import importlib
 import os
+import resource
 import signal
 import sys
 
@@ -71,6 +73,22 @@ def misfit():
     except RuntimeError:
         return torchvision_remedy(torch.__version__)
     return ""
+
+
+@pytest.fixture
+def small_disk():
+    """A context in which no file grows past a number of bytes: writing fails as on a full disk."""
+
+    @contextlib.contextmanager
+    def limited(size):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limited
 
 
 @pytest.fixture

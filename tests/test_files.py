@@ -1,6 +1,5 @@
 import errno
 import os
-import resource
 from pathlib import Path
 
 import pytest
@@ -52,17 +51,12 @@ def test_a_write_that_is_stopped_leaves_the_old_file_and_no_draft(tmp_path, monk
 
 
 @pytest.mark.parametrize("old", [None, b"old"])
-def test_a_file_that_does_not_fit_is_named_and_leaves_no_part(tmp_path, old):
+def test_a_file_that_does_not_fit_is_named_and_leaves_no_part(tmp_path, small_disk, old):
     path = tmp_path / "result.jsonl"
     if old is not None:
         path.write_bytes(old)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, before[1]))
-    try:
-        with pytest.raises(OSError, match=r"result\.jsonl") as caught:
-            write_atomically(path, bytes(2**17))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with small_disk(2**16), pytest.raises(OSError, match=r"result\.jsonl") as caught:
+        write_atomically(path, bytes(2**17))
     assert caught.value.errno == errno.EFBIG
     assert caught.value.filename == str(path)
     assert {left.name: left.read_bytes() for left in tmp_path.iterdir()} == ({} if old is None else {path.name: old})

@@ -108,6 +108,15 @@ def test_no_rows_make_a_report_too(name, tmp_path):
     assert out.read_text(encoding="utf-8").strip()
 
 
+def test_a_report_that_does_not_fit_leaves_the_old_one(tmp_path, small_disk):
+    out = tmp_path / "report.md"
+    write_report([], out, format="md")
+    before = out.read_text(encoding="utf-8")
+    with small_disk(2**12), pytest.raises(OSError, match=r"report\.md"):
+        write_report([], out, format="md")
+    assert out.read_text(encoding="utf-8") == before
+
+
 def test_an_unknown_format_is_named(tmp_path):
     with pytest.raises(ValueError, match="format: expected one of csv, html, md, tex; got 'pdf'"):
         write_report([], tmp_path / "report.pdf", format="pdf")

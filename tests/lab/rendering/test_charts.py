@@ -140,6 +140,15 @@ def test_the_same_chart_is_the_same_text_and_the_same_file(tmp_path):
         assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
 
 
+def test_a_chart_that_does_not_fit_leaves_the_old_one(tmp_path, small_disk):
+    path = tmp_path / "chart.png"
+    save(draw(figure([1.0, 2.0])), path)
+    before = path.read_bytes()
+    with small_disk(2**10), pytest.raises(OSError, match=r"chart\.png"):
+        save(draw(figure([2.0, 1.0])), path)
+    assert path.read_bytes() == before
+
+
 def test_a_grid_shares_its_axes_and_has_one_legend():
     canvas = draw_grid([[figure([1.0, 2.0]), figure([1.0, 9.0])], [figure([3.0]), figure([4.0])]])
     first, second, third, fourth = canvas.axes

@@ -88,6 +88,14 @@ def test_an_empty_page_is_a_page(tmp_path):
     assert read((tmp_path / "deep" / "page.html").read_text()).tags.count("section") == 0
 
 
+def test_a_page_that_does_not_fit_leaves_the_old_one(tmp_path, small_disk):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    with small_disk(2**12), pytest.raises(OSError, match=r"page\.html"):
+        write_page(Page("T", "L" * 2**12), path)
+    assert path.read_text() == "old"
+
+
 def test_columns_of_one_group_share_a_heading_and_a_cell():
     columns = [Column("init", text=True), Column("paper", "net", model="Net"), Column("ours", "net", model="Net")]
     row = Row([Cell("EOI"), Cell("1", kind="paper"), Cell("2", mark="column", note="n <1>")], method="ERK|EOI")

@@ -1,7 +1,6 @@
 import json
 import os
 import re
-import resource
 import signal
 import sqlite3
 import subprocess
@@ -191,15 +190,10 @@ def test_a_folder_gets_a_file_for_each_kind(store, toys, tmp_path):
     assert [read_text(file) for file in files] == [([given[1]], []), ([given[0]], [])]
 
 
-def test_a_disk_that_is_full_names_the_store_and_keeps_its_rows(store, toys):
+def test_a_disk_that_is_full_names_the_store_and_keeps_its_rows(store, toys, small_disk):
     store.append(row_of(toys.pair("a")))
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limit[1]))
-    try:
-        with pytest.raises(sqlite3.OperationalError, match=re.escape(str(store.path))):
-            store.append(row_of(toys.pair("b"), curves={"c": [0.5] * 2**17}))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    with small_disk(2**16), pytest.raises(sqlite3.OperationalError, match=re.escape(str(store.path))):
+        store.append(row_of(toys.pair("b"), curves={"c": [0.5] * 2**17}))
     assert [row["fields"]["name"] for row in store.rows()] == ["a"]
     assert store.append(row_of(toys.pair("b")))
 

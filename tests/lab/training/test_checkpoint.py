@@ -3,7 +3,6 @@ import fcntl
 import json
 import logging
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -141,18 +140,13 @@ def test_a_whole_checkpoint_of_another_kind_of_run_is_refused_and_stays_as_it_is
 
 
 @pytest.mark.parametrize("size", [2**12, 2**16])
-def test_a_checkpoint_that_does_not_fit_on_the_disk_is_named_and_leaves_the_one_before(tmp_path, size):
+def test_a_checkpoint_that_does_not_fit_on_the_disk_is_named_and_leaves_the_one_before(tmp_path, size, small_disk):
     """A limit that the tensors pass, or their JSON alone."""
     save(tmp_path, 1, _tree(1))
     before = sorted(tmp_path.iterdir())
     tree = {"model": {"weight": torch.zeros(2**13 // 4)}, "words": "x" * 2**17}
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
-    try:
-        with pytest.raises(OSError, match=r"checkpoint-000000002\.(json|safetensors)"):
-            save(tmp_path, 2, tree)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    with small_disk(size), pytest.raises(OSError, match=r"checkpoint-000000002\.(json|safetensors)"):
+        save(tmp_path, 2, tree)
     assert sorted(tmp_path.iterdir()) == before
     assert _same(load(tmp_path), 1)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from orthosparse.files import write_atomically
 from orthosparse.lab.paper import ITEMS
 from orthosparse.lab.paper._chapters import Chapter, chapters_of, coverage, runs_json
 from orthosparse.lab.paper._layout import CLEAR, text_table
@@ -129,7 +130,7 @@ def write_report(
     """Write the report of `rows` to `out`, creating its folder."""
     text = report_of(rows, format=format, smoke=smoke)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
+    write_atomically(out, text.encode())
 
 
 def _list_of(chapters: Sequence[Chapter]) -> contents.Table:

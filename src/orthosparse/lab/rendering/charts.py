@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
+from orthosparse.files import write_atomically
 from orthosparse.lab.rendering.contents import Figure, Series
 from orthosparse.lab.rendering.theme import COLOURS
 
@@ -111,8 +112,10 @@ def save(canvas: Canvas, path: Path, *, dpi: int = 160) -> None:
     # Each format has a date of its own to leave out.
     metadata = {".svg": {"Date": None}, ".png": {"Software": None}}.get(path.suffix, {})
     path.parent.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
     with rc_context(STYLE):
-        canvas.savefig(path, dpi=dpi, facecolor="white", metadata=metadata)
+        canvas.savefig(buffer, format=path.suffix[1:], dpi=dpi, facecolor="white", metadata=metadata)
+    write_atomically(path, buffer.getvalue())
 
 
 def draw_on(axes: Axes, figure: Figure) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from orthosparse.files import write_atomically
 from orthosparse.lab.rendering.charts import svg_of
 from orthosparse.lab.rendering.contents import Figure, Page, Picture, Section, Table
 from orthosparse.lab.rendering.theme import COLOURS
@@ -44,7 +45,7 @@ def html_of(page: Page) -> str:
 def write_page(page: Page, path: Path) -> None:
     """Write the page to `path`, creating its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(html_of(page), encoding="utf-8")
+    write_atomically(path, html_of(page).encode())
 
 
 def _section(section: Section) -> dict[str, Any]:
