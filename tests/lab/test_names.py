@@ -1,6 +1,7 @@
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,13 +38,14 @@ def test_experiments_are_described_without_torch():
 
 
 @pytest.fixture(autouse=True)
-def as_before(monkeypatch):
-    """What a file's import leaves behind is taken away after the test."""
+def as_before(monkeypatch, tmp_path):
+    """The modules of a test's own folder are taken away after it; the package's may not be imported twice."""
     known = set(sys.modules)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield
     for name in set(sys.modules) - known:
-        del sys.modules[name]
+        if tmp_path in Path(getattr(sys.modules[name], "__file__", None) or "").parents:
+            del sys.modules[name]
 
 
 def test_a_file_may_import_what_lies_beside_it(tmp_path):
