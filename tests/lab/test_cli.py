@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from orthosparse.lab import cli, commands
+from orthosparse.schemes import SCHEMES
 
 COMMANDS = [found.name for found in pkgutil.iter_modules(commands.__path__) if not found.name.startswith("_")]
 
@@ -287,7 +288,7 @@ def _completed(line):
         ("orthosparse train --mod", ["--model", "--model-option"]),
         ("orthosparse train --model resnet3", ["resnet32"]),
         ("orthosparse train --distribution snip", ["snip", "snip_iterative"]),
-        ("orthosparse inspect mlp --scheme ", ["ai", "base", "eoi", "sao", "scaled"]),
+        ("orthosparse inspect mlp --scheme ", sorted(SCHEMES)),
         ("orthosparse data cifar", ["cifar10", "cifar100", "cifar10_64"]),
     ],
 )

@@ -106,9 +106,8 @@ def test_timm_networks_take_the_classes_and_the_images_of_the_data(name, generat
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(
-        ValueError, match=r"model: expected one of cnn1000, .*vgg16c, timm:NAME or path.*; got 'resnet33'"
-    ):
+    known = ", ".join(sorted(MODELS))
+    with pytest.raises(ValueError, match=rf"model: expected one of {known}, timm:NAME or path.*; got 'resnet33'"):
         build("resnet33", classes=10, in_shape=CIFAR)
     with pytest.raises(ValueError, match=r"activation: expected one of hardtanh, leaky_relu, .*; got 'swish'"):
         build("mlp", classes=10, in_shape=CIFAR, activation="swish")
