@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from orthosparse.registry import lookup
+from orthosparse.registry import did_you_mean, lookup
 
 # Where the names of an option stand: a file of the package, and a table or tuple that is written out in it.
 TABLES = {
@@ -90,8 +90,9 @@ def check_model(name: str) -> None:
     """
     own = isinstance(name, str) and (name.startswith("timm:") or is_function(name))
     if not own and name not in names_of("model") and name not in _table("model"):
-        known = f"{', '.join(sorted(names_of('model')))}, timm:NAME or path/to/file.py:function"
-        raise ValueError(f"model: expected one of {known}; got {name!r}")
+        known = sorted(names_of("model"))
+        named = f"{', '.join(known)}, timm:NAME or path/to/file.py:function"
+        raise ValueError(f"model: expected one of {named}; got {name!r}{did_you_mean(name, known)}")
 
 
 def is_function(name: str) -> bool:

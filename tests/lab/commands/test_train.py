@@ -51,7 +51,7 @@ def test_a_second_run_is_refused_resumed_or_told_what_differs(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        (["--model", "resnet33"], "model: expected one of cnn1000"),
+        (["--model", "resnet33"], "timm:NAME or path/to/file.py:function; got 'resnet33'; did you mean 'resnet32'?"),
         (["--model", "timm:resnet18"], "recipe: expected one of cnn1000"),
         (["--data", "cifar11"], "cifar10"),
         (["--distribution", "ekr"], "erk"),

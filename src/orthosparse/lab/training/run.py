@@ -162,6 +162,8 @@ def recipe_for(model: str, what: str = "model") -> Recipe:
     """
     if model.startswith("timm:") or is_function(model):
         raise ValueError(f"recipe: expected one of {', '.join(sorted(RECIPES))}, as the paper has none for {model}")
+    if what == "model":
+        check_model(model)
     return lookup(RECIPES, model, what)
 
 
