@@ -44,7 +44,7 @@ def main(out: str = "runs/hugging_face", steps: int = 100) -> tuple[GPT2LMHeadMo
 
     fresh = GPT2LMHeadModel(model.config)
     saved = load_file(f"{out}/checkpoint-{steps}/model.safetensors")  # weights and masks
-    orthosparse.load_sparse(fresh, saved, strict=False)  # the tied head is stored once, as the embedding
+    orthosparse.load_sparse(fresh, saved)
     return fresh, trainer
 
 

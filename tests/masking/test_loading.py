@@ -205,6 +205,45 @@ def test_safetensors_saves_and_loads_models_that_hold_a_masked_layer_under_two_n
     assert all(torch.equal(value, other.state_dict()[key]) for key, value in source.state_dict().items())
 
 
+@pytest.mark.parametrize("form", ["masked", "compact"])
+@pytest.mark.parametrize("into", ["dense", "masked", "compact"])
+@pytest.mark.parametrize("stored", [0, 1])
+def test_one_name_of_a_tied_tensor_is_enough(stored, into, form, generator):
+    def tied():
+        model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 8), nn.Linear(8, 8))
+        model[2].weight = model[0].weight
+        return filled(model.append(model[3]).append(model[1]), generator).eval()
+
+    def sparse(form):
+        model = tied()
+        orthosparse.sparsify(model, 0.5, seed=0)
+        if form == "compact":
+            assert orthosparse.compact(model).exchanged == {"3": "entries"}
+        return model
+
+    source, model = sparse(form), tied() if into == "dense" else sparse(into)
+    twice = [("0.weight", "2.weight"), *((f"3.{key}", f"4.{key}") for key in source[3].state_dict())]
+    twice += [(f"1.{key}", f"5.{key}") for key in source[1].state_dict()]
+    state = source.state_dict()
+    for names in twice:
+        del state[names[1 - stored]]
+    if stored:
+        del state["0.weight_mask"]
+    masking.load_sparse(model, state)
+    assert leaf(model[0], "weight") is leaf(model[2], "weight")
+    x = x_of(generator, 3, 8)
+    torch.testing.assert_close(model(x), source(x))
+
+
+def test_a_tensor_that_is_not_tied_is_missing_under_its_name(generator):
+    state = sparse_tied(generator).state_dict()
+    del state["two.weight"]
+    model = filled(Tied(), generator)
+    model.two.weight = nn.Parameter(model.two.weight.detach().clone())
+    with pytest.raises(RuntimeError, match=r'Missing key.*"two.weight"'):
+        masking.load_sparse(model, state)
+
+
 def test_a_moving_average_of_the_weights_is_loaded_without_its_wrapper():
     model = nn.Sequential(nn.Linear(4, 4))
     orthosparse.sparsify(model, 0.5)

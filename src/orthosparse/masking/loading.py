@@ -26,8 +26,8 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
 
     The model and the state dict may hold a layer in different forms, masked or with active weights only; it is
     converted. The prefixes that DistributedDataParallel, torch.compile and AveragedModel put before every key are
-    removed. Tied tensors stay tied. Under FSDP2, every rank passes the whole state dict (or its shards) and keeps its
-    own part. If the call raises, the model is unchanged.
+    removed. Tied tensors stay tied, and need only one of their names in the state dict. Under FSDP2, every rank passes
+    the whole state dict (or its shards) and keeps its own part. If the call raises, the model is unchanged.
 
     Args:
         strict: as in ``load_state_dict``: missing and unexpected keys are errors.
@@ -55,6 +55,7 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
     values, owners = without_wrappers(check_weights(state), model), owners_of(model)
     reshard(model)
     translate(model, values)
+    _add_tied_names(model, values)
     missing = _take_missing_masks(model, values, owners)
     check_attachable(model, missing, owners)
     _lay_out(model, values, assign=assign)
@@ -65,6 +66,19 @@ def load_sparse(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
         _tie_again(parameter, tied)
     attach(model, missing)
     return result
+
+
+def _add_tied_names(model: nn.Module, state: dict[str, Any]) -> None:
+    """Add the other names of tied tensors, of which safetensors and Hugging Face store one."""
+    names: dict[int, list[str]] = {}
+    for key, tensor in _tensors_of(model):
+        names.setdefault(id(tensor), []).append(key)
+    for tied in names.values():
+        for known in [key for key in tied if key in state][:1]:
+            for key in tied:
+                state.setdefault(key, state[known])
+                if f"{known}_mask" in state:
+                    state.setdefault(f"{key}_mask", state[f"{known}_mask"])
 
 
 def _take_missing_masks(model: nn.Module, state: dict[str, Any], owners: Mapping[str, list[Owner]]) -> Masks:
@@ -86,12 +100,18 @@ def _take_missing_masks(model: nn.Module, state: dict[str, Any], owners: Mapping
 
 def _lay_out(model: nn.Module, state: dict[str, Any], *, assign: bool) -> None:
     """Check the values for the tensors of `model`, and shard whole ones like the parameters that they are for."""
-    parameters = {f"{name}.{tensor}".lstrip("."): leaf(module, tensor) for name, module, tensor in parameters_of(model)}
-    for key, tensor in (*parameters.items(), *model.named_buffers(remove_duplicate=False)):
+    for key, tensor in _tensors_of(model):
         if key in state:
             check_loadable(key, state[key], tensor, assign=assign)
             if not is_lazy(tensor) and state[key].shape == tensor.shape:
                 state[key] = shard_like(state[key], tensor)
+
+
+def _tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield each name of each parameter and buffer, as in a state dict."""
+    for name, module, tensor in parameters_of(model):
+        yield f"{name}.{tensor}".lstrip("."), leaf(module, tensor)
+    yield from model.named_buffers(remove_duplicate=False)
 
 
 def _tie_again(parameter: int, owners: list[Owner]) -> None:
