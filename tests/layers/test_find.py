@@ -451,3 +451,9 @@ def test_only_a_plain_string_names_a_frozen_tensor_or_a_module_around_it(named):
     for selector in ("a*", nn.Linear, lambda name, module: True):
         assert not find_layers(model, include=selector)
         assert [*find_layers(model, include=[named, selector])] == ["a.0"]
+
+
+def test_a_name_with_the_signs_of_a_glob_is_itself_and_a_glob():
+    model = nn.ModuleDict({"a?": nn.Linear(2, 2).requires_grad_(False), "ab": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    assert [*find_layers(model, include=["a?"])] == ["a?", "ab"]  # the frozen one as it is named
+    assert [*find_layers(model, exclude=["a?"])] == ["b"]

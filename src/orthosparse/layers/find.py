@@ -1,7 +1,7 @@
 """Find the tensors of a model to sparsify, as selected by the user, and say why the others are left dense."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,17 @@ from orthosparse.registry import did_you_mean, matches_pattern
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, fitting
 
 Selector = str | type[nn.Module] | Callable[[str, nn.Module], bool]
+
+
+@dataclass(frozen=True)
+class _Selectors:
+    """Selectors of a model: the exact names among them, which are looked up all at once, and the others."""
+
+    names: frozenset[str]
+    others: tuple[Selector, ...]
+
+
+_GLOB = frozenset("*?[")  # a string without any of these matches nothing but itself
 
 
 def find_layers(
@@ -98,21 +109,22 @@ def find_layers(
     return {layer.name: layer for layer in layers.values()}
 
 
-def _selectors(model: nn.Module, given: Sequence[Selector] | Selector, argument: str) -> list[Selector]:
-    """Return the selectors as a list, checked against the model."""
+def _selectors(model: nn.Module, given: Sequence[Selector] | Selector, argument: str) -> _Selectors:
+    """Return the selectors, checked against the model."""
     single = isinstance(given, str | type) or _is_function(given)
     if not (single or (isinstance(given, Iterable) and not isinstance(given, nn.Module | Tensor | bytes))):
         raise TypeError(f"{argument}: expected one selector or a sequence of them; got {given!r}")
     selectors: list[Selector] = [given] if single else list(given)  # type: ignore[list-item, arg-type]
     parameters = model.named_parameters(remove_duplicate=False)
-    known = [name for name, _ in (*model.named_modules(), *parameters)]
+    known = dict.fromkeys(name for name, _ in (*model.named_modules(), *parameters) if name)
     for selector in selectors:
         if not (isinstance(selector, str | type) or _is_function(selector)):
             raise TypeError(f"{argument}: expected a name, a glob, a module type or a callable; got {selector!r}")
-        if isinstance(selector, str) and not any(matches_pattern(selector, name) for name in known):
+        if isinstance(selector, str) and not (selector in known or any(matches_pattern(selector, n) for n in known)):
             none = f"{selector!r} matches none of this model{did_you_mean(selector, known)}"
             raise ValueError(f"{argument}: expected names of modules; {none}")
-    return selectors
+    names = frozenset(selector for selector in selectors if isinstance(selector, str) and selector in known)
+    return _Selectors(names, tuple(each for each in selectors if each not in names or not _GLOB.isdisjoint(each)))
 
 
 def _is_function(selector: object) -> bool:
@@ -120,11 +132,12 @@ def _is_function(selector: object) -> bool:
     return callable(selector) and not isinstance(selector, nn.Module)
 
 
-def _is_selected(layer: Layer, selectors: list[Selector], model: nn.Module) -> bool:
+def _is_selected(layer: Layer, selectors: _Selectors, model: nn.Module) -> bool:
     """Whether a selector matches the tensor of the layer, its module, or a module around it."""
-    names = layer.module_name.split(".")
-    around = [".".join(names[:i]) for i in range(len(names), 0, -1)]
-    for selector in selectors:
+    if _is_named(layer, selectors):
+        return True
+    around = _around(layer)
+    for selector in selectors.others:
         if isinstance(selector, str):
             selected = any(matches_pattern(selector, name) for name in (*around, _tensor_name(layer)))
         elif isinstance(selector, type):
@@ -136,9 +149,15 @@ def _is_selected(layer: Layer, selectors: list[Selector], model: nn.Module) -> b
     return False
 
 
-def _is_named(layer: Layer, selectors: list[Selector]) -> bool:
+def _is_named(layer: Layer, selectors: _Selectors) -> bool:
     """Whether a selector is the exact name of the layer's tensor, its module, or a module around it."""
-    return any(isinstance(name, str) and f"{_tensor_name(layer)}.".startswith(f"{name}.") for name in selectors)
+    return not selectors.names.isdisjoint((*_around(layer), _tensor_name(layer)))
+
+
+def _around(layer: Layer) -> list[str]:
+    """Return the name of the layer's module, and those of the modules around it."""
+    names = layer.module_name.split(".")
+    return [".".join(names[:i]) for i in range(len(names), 0, -1)]
 
 
 def _tensor_name(layer: Layer) -> str:
