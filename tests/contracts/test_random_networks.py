@@ -51,9 +51,8 @@ class AllNetworks(Networks):
 def with_sparse_layers(base):
     """Return a copy whose layers are in their sparsest form."""
     model = copy.deepcopy(base)
-    for name, layer in [*model.named_modules()]:
-        if type(layer) in LAYERS:
-            exchange(model, layer, [*forms_of(name, layer)[0].values()][-1])
+    layers = {name: layer for name, layer in model.named_modules() if type(layer) in LAYERS}
+    exchange(model, {layer: [*forms_of(name, layer)[0].values()][-1] for name, layer in layers.items()})
     keep_features_first(model)
     return model
 

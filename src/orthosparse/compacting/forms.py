@@ -59,13 +59,13 @@ def candidates_of(model: nn.Module) -> list[Candidate]:
     Raises:
         ValueError: a mask on the meta device, which says of no weight whether it is active.
     """
-    found = []
+    found, apart = [], _apart(model)
     for name, owners in masked_owners_of(model).items():
         (module, tensor), *tied = owners
         masked = dict(masked_tensors(module))[tensor]
         if masked.holder.mask.is_meta:
             raise ValueError(f"model: expected masks that lie in memory; that of {name!r} is on the meta device")
-        note = f"tied to {len(tied)} more" if tied else _why_not(model, module, tensor, masked)
+        note = f"tied to {len(tied)} more" if tied else _why_not(apart, module, tensor, masked)
         note = note or ("every weight is active" if bool(masked.holder.mask.all()) else "")
         form = MASKED if note else "entries" if _has_taps(module) else form_of(masked.holder.mask)
         note = note or _without_kernel(form, module, masked.original)
@@ -146,7 +146,7 @@ def layer_without_mask(model: nn.Module, name: str, form: str, state: Mapping[st
     modules = dict(model.named_modules())
     if name not in modules or "weight" not in modules[name]._parameters:
         raise ValueError(f"like: expected names of layers of the model; got {name!r}")
-    if note := _why_not(model, modules[name], "weight", None):
+    if note := _why_not(_apart(model), modules[name], "weight", None):
         raise ValueError(f"like: expected layers that can be exchanged; {name!r}: {note}")
     if f"{name}.columns" not in state:
         raise ValueError(f"like: expected masked layers, or a state dict; {name!r} has no mask")
@@ -154,17 +154,24 @@ def layer_without_mask(model: nn.Module, name: str, form: str, state: Mapping[st
     return Candidate(name, modules[name], "weight", None, form, index=index)
 
 
-def _why_not(model: nn.Module, module: nn.Module, tensor: str, masked: MaskedTensor | None) -> str:
-    """Say why a layer can only stay as it is, if so."""
+def _apart(model: nn.Module) -> dict[nn.Module, str]:
+    """Return the modules that can only stay as they are because of where they are in `model`, with the reason."""
+    attentions = [module for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
+    parts = [part for attention in attentions for part in (attention, attention.out_proj)]
+    return {model: "the model itself, not a layer in it"} | dict.fromkeys(
+        parts, "MultiheadAttention reads its weights itself"
+    )
+
+
+def _why_not(apart: Mapping[nn.Module, str], module: nn.Module, tensor: str, masked: MaskedTensor | None) -> str:
+    """Say why a layer can only stay as it is, if so; `apart` has those that may not be replaced where they are."""
     kind = type(module) if masked is None else type(module).__bases__[0]
-    if isinstance(module, nn.MultiheadAttention) or _belongs_to_attention(model, module):
-        return "MultiheadAttention reads its weights itself"
+    if module in apart:
+        return apart[module]
     if isinstance(module, nn.RNNBase | nn.RNNCellBase):
         return "recurrent layers read their weights themselves"
     if tensor != "weight" or kind not in (nn.Linear, *_CONVOLUTIONS):
         return f"not a layer of torch's: {kind.__name__}.{tensor}"
-    if module is model:
-        return "the model itself, not a layer in it"
     if masked is not None and len(masked) > 1:
         return "another parametrization follows the mask"
     if "bias" in getattr(module, "parametrizations", ()):
@@ -182,11 +189,6 @@ def _has_taps(module: Any) -> bool:
         return False
     padded = module.padding not in ("valid", "same") and any(map(int, module.padding))
     return set(module.kernel_size) != {1} or module.groups > 1 or padded
-
-
-def _belongs_to_attention(model: nn.Module, module: nn.Module) -> bool:
-    attentions = (parent for parent in model.modules() if isinstance(parent, nn.MultiheadAttention))
-    return any(parent.out_proj is module for parent in attentions)
 
 
 def _without_kernel(form: str, module: nn.Module, weight: Tensor) -> str:

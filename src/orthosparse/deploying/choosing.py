@@ -32,13 +32,11 @@ def choose(model: nn.Module, arguments: Arguments, tolerance: float, report: Rep
         report("layers", len(reached), len(layers))
 
     choices = [_Choice(name, layer, tolerance, measured) for name, layer in layers.items()]
-    for choice in choices:
-        exchange(model, choice.layer, choice)
+    exchange(model, {choice.layer: choice for choice in choices})
     try:
         outputs_of(model, arguments)
     finally:
-        for choice in choices:
-            exchange(model, choice, choice.chosen)
+        exchange(model, {choice: choice.chosen for choice in choices})
     keep_features_first(model)
     return tuple(choice.row for choice in [*reached, *(each for each in choices if each not in reached)])
 

@@ -1,6 +1,6 @@
 """Replace modules of a model, and their parameters in its optimizer, by others that compute the same."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -29,14 +29,15 @@ _HOOKS = (
 )
 
 
-def exchange(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Replace `old` by `new` everywhere in `model`, in the same mode and with the same hooks."""
-    new.train(old.training)
-    vars(new).update({name: vars(old)[name] for name in _HOOKS})
+def exchange(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> None:
+    """Replace modules everywhere in `model` by those that they are mapped to, in the same mode and with their hooks."""
+    for old, other in new.items():
+        other.train(old.training)
+        vars(other).update({name: vars(old)[name] for name in _HOOKS})
     for parent in model.modules():
         for name, child in parent._modules.items():
-            if child is old:
-                parent._modules[name] = new
+            if child is not None and child in new:
+                parent._modules[name] = new[child]
 
 
 def exchange_all(
@@ -53,9 +54,9 @@ def exchange_all(
     for old, _ in pairs:
         _check_without_hooks(model, old)
     with undone_on_error(model, optimizer):
+        exchange(model, dict(pairs))
         for old, new in pairs:
             state = reshaped_state(optimizer, _weight(old), _reshape(old, new))
-            exchange(model, old, new)
             vars(_weight(new)).update(vars(_weight(old)))  # attributes that others have set on it
             hand_over(optimizer, _weight(old), _weight(new), state)
 
@@ -128,14 +129,12 @@ def uncompact(
 def masked_forms(model: nn.Module) -> Iterator[None]:
     """Replace the modules of active weights of `model` by masked layers while the block runs."""
     model = unwrapped(model)
-    pairs = [(module, masked_form(module)) for module in compact_modules(model).values()]
-    for compact, masked in pairs:
-        exchange(model, compact, masked)
+    forms: dict[nn.Module, nn.Module] = {module: masked_form(module) for module in compact_modules(model).values()}
+    exchange(model, forms)
     try:
         yield
     finally:
-        for compact, masked in pairs:
-            exchange(model, masked, compact)
+        exchange(model, {masked: compact for compact, masked in forms.items()})
 
 
 def on_masked_forms(function: Callable[P, R]) -> Callable[P, R]:
