@@ -12,7 +12,7 @@
 
 namespace orthosparse {
 
-// Run work(job) for every job; the first exception comes back to the caller.
+// Run work(job) for every job; an exception in one of them ends the others and comes back to the caller.
 template <class Work>
 void share(std::int64_t jobs, std::int64_t threads, Work work) {
     std::atomic<std::int64_t> next{0};
