@@ -6,6 +6,7 @@ import io
 import pytest
 import torch
 from safetensors.torch import load, save
+from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
@@ -228,6 +229,15 @@ def test_gradient_checkpointing_gives_the_same(kind, generator):
     x = inputs_of(layer, generator).requires_grad_()
     found = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).sin().sum(), [x, layer.values])
     expected = torch.autograd.grad(layer(x).sin().sum(), [x, layer.values])
+    torch.testing.assert_close(found, expected)
+
+
+def test_forward_mode_gives_the_tangents_of_the_dense_layer(kind, generator):
+    layer = filled(kind, generator, **F64)
+    x, tangent = inputs_of(layer, generator), inputs_of(layer, generator)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, tangent)
+        found, expected = (forward_ad.unpack_dual(y).tangent for y in (layer(dual), dense_result(layer, dual)))
     torch.testing.assert_close(found, expected)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 from orthosparse.checks import check_at_least, check_flag
@@ -184,10 +185,12 @@ class Compact(nn.Module):
         return functional.linear(input, self.dense_matrix(), self.bias)
 
     def needs_dense(self) -> bool:
-        """Whether there is a listener to the dense gradient, or a transform of torch.func, for which no rule exists."""
+        """Whether the dense gradient is listened to, or needed: no rule exists for torch.func and forward mode."""
         if self.listener is not None:
             return True
-        return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+        if torch.compiler.is_compiling():
+            return False
+        return forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None
 
     def dense_matrix(self) -> Tensor:
         """Return the whole weight as a matrix, as the listener returns it if there is one."""
