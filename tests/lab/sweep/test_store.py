@@ -5,6 +5,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+from contextlib import closing
 
 import pytest
 from sweep_toys import row_of
@@ -188,6 +190,17 @@ def test_a_folder_gets_a_file_for_each_kind(store, toys, tmp_path):
     files = {tmp_path / "other.jsonl": 1, tmp_path / "toy.jsonl": 1}
     assert export(store.rows(), tmp_path) == files
     assert [read_text(file) for file in files] == [([given[1]], []), ([given[0]], [])]
+
+
+def test_two_processes_may_make_a_store_at_the_same_time(tmp_path):
+    """One waits while the other, which is not in WAL mode yet, is about to write."""
+    path = tmp_path / "store.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        writing = threading.Timer(0.2, other.execute, ["COMMIT"])
+        writing.start()
+        assert Store(path).rows() == []
+        writing.join()
 
 
 def test_a_disk_that_is_full_names_the_store_and_keeps_its_rows(store, toys, small_disk):

@@ -61,6 +61,7 @@ class Owner:
 
 
 EXPIRY = 60.0  # seconds without a heartbeat after which a claim is void
+_PATIENCE = 60.0  # seconds that a process waits for others
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows (
@@ -208,16 +209,29 @@ class Store:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        # A connection a call: threads and processes share nothing, and others get their turn after 60 s at most.
-        database = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
+        # A connection a call: threads and processes share nothing, and wait for their turn.
+        database = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
         try:
-            database.execute("PRAGMA journal_mode = WAL")
+            _use_wal(database)
             database.execute("PRAGMA synchronous = FULL")
             yield database
         except sqlite3.OperationalError as error:  # a full disk, a lock held for too long
             raise sqlite3.OperationalError(f"{self.path}: {error}") from error
         finally:
             database.close()
+
+
+def _use_wal(database: sqlite3.Connection) -> None:
+    """Set WAL mode; while another process makes the same store, SQLite refuses at once instead of waiting."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        time.sleep(0.01)
 
 
 def together_of(row: dict[str, Any]) -> int:
