@@ -84,6 +84,7 @@ def test_warm_up_rises_evenly_and_then_the_schedule_goes_on():
         ("accumulate", 200, "at most the batch"),
         ("lr", float("nan"), "finite"),
         ("lr", -1.0, "0 or more"),
+        ("label_smoothing", 2.0, "a number in [0, 1]"),
         ("momentum", 0, "nesterov"),
     ],
 )

@@ -70,6 +70,8 @@ class Recipe:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise ValueError(f"{name}: expected a finite number, 0 or more; got {value!r}")
+        if self.label_smoothing > 1:
+            raise ValueError(f"label_smoothing: expected a number in [0, 1]; got {self.label_smoothing!r}")
         if self.accumulate > self.batch:
             raise ValueError(f"accumulate: expected at most the batch ({self.batch}); got {self.accumulate}")
         if self.nesterov and self.optimizer == "sgd" and self.momentum == 0:
