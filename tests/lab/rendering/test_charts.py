@@ -108,6 +108,22 @@ def test_values_beyond_the_axis_are_told_in_words():
     assert not draw(figure([1.0, 2.0], top=2.5)).axes[0].texts
 
 
+def test_points_far_from_the_bottom_of_the_axis_are_whole_at_its_top():
+    bottom, top = draw(figure([10.0, 10.1], bottom=0)).axes[0].get_ylim()
+    assert bottom == 0
+    assert top > 10.5
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5])
+def test_the_legend_of_a_grid_lies_within_it(columns):
+    entries = [Series(f"hard tanh {index}", [1], [1.0], "eoi") for index in range(6)]
+    canvas = draw_grid([[Figure("t", "x", "y", entries) for _ in range(columns)]])
+    FigureCanvasAgg(canvas).draw()
+    box = canvas.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= canvas.bbox.x1
+
+
 def test_histograms_are_filled_steps():
     bars = Series("EOI", [0, 1, 2], [0.25, 0.75, 0.0], "eoi", bins=True)
     axes = draw(Figure("t", "x", "share", [bars])).axes[0]

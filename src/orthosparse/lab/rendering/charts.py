@@ -21,6 +21,8 @@ from orthosparse.lab.rendering.theme import COLOURS
 _HOVERED, _DOTTED = 60, 40  # points of a curve that answer the pointer, and up to which each has a marker
 _DECADES = 3  # of a logarithmic axis below its curves, up to which 1, 2 and 5 of each are named
 _WIDTH, _HEIGHT = 5.0, 2.7  # inches of one chart, without its legend
+_ENTRY = 1.5  # inches of one entry of a legend
+_MARGIN = 0.05  # of an axis, between its end and the curves
 _INK, _MUTED, _RULE = (COLOURS[role][0] for role in ("ink", "muted", "rule"))
 STYLE: Any = {
     "svg.fonttype": "none",  # text stays text, in the font of the page
@@ -81,7 +83,8 @@ def draw_grid(figures: Sequence[Sequence[Figure]]) -> Canvas:
                 panel.set_title(figure.title if row is figures[0] else "", fontsize=11)
                 panel.set(xlabel=figure.x if row is figures[-1] else "", ylabel="" if column else figure.y)
         handles = {line.get_label(): line for panel in axes.flat for line in panel.get_lines()}
-        canvas.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=6)
+        columns = min(6, int(canvas.get_figwidth() / _ENTRY))
+        canvas.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=columns)
     return canvas
 
 
@@ -131,11 +134,12 @@ def draw_on(axes: Axes, figure: Figure) -> None:
     beyond = [y for y in values if figure.top is not None and y > figure.top]
     if beyond and figure.top is not None:
         low = min(values)
-        axes.set_ylim(low if figure.log_y else low - 0.05 * (figure.top - low), figure.top)
+        axes.set_ylim(low if figure.log_y else low - _MARGIN * (figure.top - low), figure.top)
         text = f"values up to {max(beyond):.3g} are beyond the axis"
         axes.annotate(text, (0.5, 0.98), xycoords="axes fraction", ha="center", va="top", fontsize=7.5, color=_MUTED)
     if figure.bottom is not None:
-        axes.set_ylim(bottom=figure.bottom)
+        top = axes.get_ylim()[1]
+        axes.set_ylim(figure.bottom, top + _MARGIN * (top - figure.bottom) if figure.top is None else top)
     if figure.names:
         axes.set(xlim=(-0.5, len(figure.names) - 0.5))
         axes.set_xticks(range(len(figure.names)), figure.names, fontsize=7)
