@@ -1,4 +1,4 @@
-"""The table of the front page: a line for whatever has rows, each with a command that makes those rows."""
+"""The pages from committed rows: an entry for whatever has rows, each with a command that makes those rows."""
 
 import re
 from pathlib import Path
@@ -18,8 +18,10 @@ EOI = Training("resnet32", "cifar10", 0.1, "erk", "eoi")
 
 
 def lines_of(rows):
-    text = frontpage.table(chapters_of(ITEMS, rows))
-    return [re.split(r" ?(?<!\\)\| ?", line)[1:-1] for line in text.splitlines()[2:]]
+    return [
+        [f"{each.title}. {each.label}", each.command, each.machines, each.paper, each.ours]
+        for each in frontpage.entries(chapters_of(ITEMS, rows))
+    ]
 
 
 @pytest.mark.parametrize("name", ITEMS)
@@ -45,7 +47,7 @@ def test_accuracies_are_means_with_their_seeds_beside_the_papers():
     rows = [row_of(BASE, seed, test_accuracy=accuracy) for seed, accuracy in ((1, 0.88), (2, 0.9))]
     rows.append(row_of(EOI, 1, test_accuracy=0.895))
     ((item, command, machine, paper, ours),) = lines_of(rows)
-    assert item == "Test accuracy of contemporary networks, density 10 %: ResNet32 (CIFAR-10)"
+    assert item == "Test accuracy of contemporary networks, density 10 %. ResNet32 (CIFAR-10)"
     assert paper == "ERK: Base 89.49, EOI 89.79"
     assert ours == "ERK: Base 89.00, EOI 89.50 (1 to 2 seeds)"
     assert machine == "toy machine: 3 runs of 2.0 s"
@@ -94,18 +96,18 @@ def test_shorter_trainings_say_so_and_so_does_their_command():
     assert item.endswith("ResNet32 (CIFAR-10), 20 of 200 epochs")
     assert paper == "at full length:<br>ERK EOI 89.79"
     assert ours == "ERK EOI 50.00 (1 seed; 20 of 200 epochs)"
-    assert command.endswith("--epochs 20`")
+    assert command.endswith("--epochs 20")
 
 
 def test_another_precision_says_so_and_so_does_its_command():
     low = Training("resnet32", "cifar10", 0.1, "erk", "eoi", precision="bf16")
     ((_, command, _, _, ours),) = lines_of(rows_for([low]))
     assert ours == "ERK EOI 50.00 (1 seed; 200 epochs in bf16 instead of tf32)"
-    assert command.endswith("--seeds 1 --precision bf16`")
+    assert command.endswith("--seeds 1 --precision bf16")
     both = Training("resnet32", "cifar10", 0.1, "erk", "eoi", precision="bf16", epochs=20)
     ((_, command, _, _, ours),) = lines_of(rows_for([both]))
     assert ours == "ERK EOI 50.00 (1 seed; 20 of 200 epochs in bf16 instead of tf32)"
-    assert command.endswith("--seeds 1 --epochs 20 --precision bf16`")
+    assert command.endswith("--seeds 1 --epochs 20 --precision bf16")
 
 
 def test_what_holds_for_some_numbers_alone_stands_beside_them_and_no_option_is_made_of_it():
@@ -137,7 +139,7 @@ def test_runs_that_trained_together_share_their_time():
         row["metrics"]["together"], row["wall_s"] = 12, 12 * row["wall_s"]
     ((_, command, time, *_),) = lines_of(alone)
     assert time == f"{before}, 12 at once"
-    assert command.endswith("--seeds 1 --together 12`")
+    assert command.endswith("--seeds 1 --together 12")
 
 
 def test_runs_alone_and_runs_together_are_not_averaged():
@@ -156,6 +158,22 @@ def test_counts_of_parameters_are_those_of_the_kept_weights():
     ((_, _, _, paper, ours),) = lines_of(rows)
     assert paper.startswith("ResNet32 (CIFAR-10) 10.0%: 45,000, ResNet56")
     assert ours.startswith("ResNet32 (CIFAR-10) 10.0%: 50,000, ResNet56")
+
+
+def test_each_item_is_a_section_with_the_command_and_the_numbers_of_every_part():
+    chapters = chapters_of(ITEMS, rows_for([BASE, EOI, *ITEMS["expected_density"].experiments()]))
+    text, entries = frontpage.sections(chapters), [*frontpage.entries(chapters)]
+    assert re.findall("^## (.*)", text, re.MULTILINE) == list(dict.fromkeys(entry.title for entry in entries))
+    assert re.findall("```console\n(.*)\n```", text) == [entry.command for entry in entries]
+    assert all(f"| {entry.paper} | {entry.ours} |" in text for entry in entries)
+
+
+def test_the_readme_has_the_first_entry_of_its_items_alone():
+    experiments = [*ITEMS["expected_density"].experiments(), *ITEMS["contemporary"].experiments()]
+    (line,) = frontpage.table(chapters_of(ITEMS, rows_for(experiments))).splitlines()[2:]
+    assert line.startswith(
+        "| Test accuracy of contemporary networks, density 10 %. ResNet32 (CIFAR-10) | `orthosparse "
+    )
 
 
 def test_the_text_goes_between_the_marks_and_nothing_else_changes():

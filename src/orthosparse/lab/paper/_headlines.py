@@ -1,4 +1,4 @@
-"""What the front page says of an item: for each network, or in one line, the measured cells and the paper's."""
+"""What pages say of an item: for each network, or in one line, the measured cells and the paper's."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ FIGURE = "a figure"
 
 @dataclass(frozen=True)
 class Headline:
-    """One line of the front page: what, the paper's and our numbers, and the rows behind ours."""
+    """A part of an item: which one, the paper's and our numbers, and the rows behind ours."""
 
     label: str
     paper: str
@@ -24,7 +24,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class _Part:
-    """The part of an item's tables that the front page shows; empty tuples mean all of them.
+    """The part of an item's tables that pages show; empty tuples mean all of them.
 
     Attributes:
         whole: whether the part stands for the item, which is then named with all its runs.
@@ -56,12 +56,12 @@ _PARTS = {
 
 
 def headlines(chapter: Chapter) -> list[Headline]:
-    """Return the lines of an item that has rows."""
+    """Return the headlines of an item that has rows."""
     part = _PARTS.get(chapter.name, _Part())
     found = []
     if not chapter.rendered.tables and chapter.rendered.pictures:
         ours = "; ".join(f"{picture.title}: {picture.caption}" for picture in chapter.rendered.pictures)
-        found.append(Headline(chapter.title, "a drawing", ours, chapter.rows))
+        found.append(Headline("", "a drawing", ours, chapter.rows))
     for table in chapter.rendered.tables[: part.tables]:
         for index, column in enumerate(table.columns):
             cells = [(line, cells[index]) for line, cells in zip(table.lines, table.cells, strict=True)]
@@ -90,10 +90,10 @@ def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[L
     notes = [seeds_text(cell.seeds or len(cell.rows) for _, cell in measured)] if part.seeds else []
     notes += [note for note in shared if note and len(shared) == 1] + [said] * bool(said)
     rows = [] if part.whole else [row for _, cell in measured for row in cell.rows]
-    title = chapter.title if table.title == chapter.title else f"{chapter.title}. {table.title}"
+    label = column.label if table.title == chapter.title else f"{table.title}: {column.label}"
     rows = rows or _rows_of(chapter, column)
     short = "" if all(cell.whole for _, cell in measured) or len(shared) > 1 else f", {measured[0][1].setting}"
-    return Headline(f"{title}: {column.label}{short}", paper or part.paper, ours + _bracketed(notes), rows)
+    return Headline(label + short, paper or part.paper, ours + _bracketed(notes), rows)
 
 
 def _blocks(cells: Sequence[tuple[Line, str]]) -> str:
@@ -127,7 +127,7 @@ def _bracketed(notes: Sequence[str]) -> str:
 
 
 def fresh(chapters: Iterable[Chapter]) -> Iterator[tuple[Chapter, Headline]]:
-    """Yield the lines of all items, without those whose rows an earlier item has shown already.
+    """Yield the headlines of all items, without those whose rows an earlier item has shown already.
 
     The ranks are always shown: they are made of others' rows alone.
     """

@@ -1,11 +1,14 @@
-"""What pages say from committed rows: the README's table, the answers to the paper's claims, and pictures.
+"""What pages say from committed rows: the README's table, all items, the answers to the paper's claims, and pictures.
 
 ``python -m orthosparse.lab.paper.frontpage . results/*.jsonl`` writes them into a checkout.
 """
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from orthosparse.lab.paper import ITEMS, deep_networks, singular_values
@@ -31,23 +34,56 @@ _SHORT = 0.05  # seconds; less would read as none
 _HEADS = "| item | command | machine and time | paper | ours |\n|---|---|---|---|---|\n"
 
 
-def table(chapters: Iterable[Chapter], firsts: Sequence[str] | None = None) -> str:
-    """Return the table in Markdown; items without rows are not in it.
+@dataclass(frozen=True)
+class Entry:
+    """What the pages say of a part of an item: the command that measures it, on which machines, and the numbers.
 
-    Args:
-        firsts: names of items; of each of them the first row, and no others.
+    Attributes:
+        name: the item, as the command calls it.
+        label: which part of it; empty where it has one alone.
     """
-    lines = []
-    left = None if firsts is None else set(firsts)
+
+    name: str
+    title: str
+    label: str
+    command: str
+    machines: str
+    paper: str
+    ours: str
+
+
+def entries(chapters: Iterable[Chapter]) -> Iterator[Entry]:
+    """Yield the entries of all items that have rows."""
     for chapter, headline in fresh(chapters):
-        if left is not None:
-            if chapter.name not in left:
-                continue
-            left.remove(chapter.name)
         command = command_of(chapter.name, ITEMS[chapter.name], headline.rows)
-        cells = [headline.label, f"`{command}`", _machines(headline.rows), headline.paper, headline.ours]
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n")
+        machines = _machines(headline.rows)
+        yield Entry(chapter.name, chapter.title, headline.label, command, machines, headline.paper, headline.ours)
+
+
+def table(chapters: Iterable[Chapter]) -> str:
+    """Return the README's table in Markdown: the first entry of some items."""
+    firsts = {entry.name: entry for entry in reversed([*entries(chapters)])}
+    lines = []
+    for entry in (firsts[name] for name in FRONT if name in firsts):
+        item = ". ".join(filter(None, (entry.title, entry.label)))
+        lines.append(_row(item, f"`{entry.command}`", entry.machines, entry.paper, entry.ours))
     return _HEADS + "".join(lines)
+
+
+def sections(chapters: Iterable[Chapter]) -> str:
+    """Return a section in Markdown for each item that has rows."""
+    parts = []
+    for title, found in groupby(entries(chapters), key=attrgetter("title")):
+        parts.append(f"## {markdown_text(title)}\n")
+        for entry in found:
+            parts += [f"**{markdown_text(entry.label)}**\n"] * bool(entry.label)
+            parts.append(f"```console\n{entry.command}\n```\n\n{entry.machines}\n")
+            parts.append(f"| paper | ours |\n|---|---|\n{_row(entry.paper, entry.ours)}")
+    return "\n".join(parts)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
 def study(chapter: Chapter) -> str:
@@ -87,8 +123,8 @@ def _machines(rows: Sequence[Row]) -> str:
 def write_pages(rows: list[Row], root: Path) -> None:
     """Write the tables of README and docs, the answers to the claims and the pictures into a checkout."""
     chapters, docs = chapters_of(ITEMS, rows), root / "docs"
-    for page, firsts in ((root / "README.md", FRONT), (docs / "items.md", None)):
-        page.write_text(inserted(page.read_text(encoding="utf-8"), table(chapters, firsts)), encoding="utf-8")
+    for page, text in ((root / "README.md", table(chapters)), (docs / "items.md", sections(chapters))):
+        page.write_text(inserted(page.read_text(encoding="utf-8"), text), encoding="utf-8")
     for chapter in (each for each in chapters if each.name in STUDIES):
         (docs / "evidence" / STUDIES[chapter.name]).write_text(study(chapter), encoding="utf-8")
     (docs / "evidence" / "claims.md").write_text(claims_page.markdown(chapters), encoding="utf-8")
