@@ -200,7 +200,7 @@ def test_singular_values_are_those_of_the_jacobian_that_autograd_computes(seed):
         return
     jacobians = torch.autograd.functional.jacobian(lambda x: model(x * 1.0).sum(0), x)
     expected = torch.linalg.svdvals(jacobians.transpose(0, 1).flatten(2))
-    atol = 1e-9 * float(expected.max())
+    atol = max(1e-9 * float(expected.max()), 1e-15)  # a mean of softmax has no derivative but rounding
     torch.testing.assert_close(isometry.singular_values(model, x).values, expected, rtol=1e-6, atol=atol)
 
 
