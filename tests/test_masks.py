@@ -148,13 +148,31 @@ def test_units_alone_or_entries_alone_are_the_top_of_their_kind():
     assert counts_of(top_units(high, {"a": 16, "b": 16}, 700)) == {"a": 512, "b": 256}  # 2.7 blocks: 3, b's first
 
 
+@given(st.lists(st.integers(-3, 3), min_size=4, max_size=20), st.data())
+def test_the_largest_within_given_masks_are_those_of_the_scores_inside(values, data):
+    half = len(values) // 2
+    scores = {"a": torch.tensor(values[:half]).double(), "b": torch.tensor(values[half:]).double()}
+    inside = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)))
+    within = {"a": torch.tensor(inside[:half]), "b": torch.tensor(inside[half:])}
+    count = data.draw(st.integers(0, sum(inside)))
+    below = {name: score.where(within[name], -9.0) for name, score in scores.items()}
+    kept = top_units(scores, {"a": 1, "b": 1}, count, within)
+    assert all(torch.equal(mask, kept[name]) for name, mask in top_k(below, count).items())
+    with pytest.raises(ValueError, match=rf"count: expected an integer in \[0, {sum(inside)}\]"):
+        top_k(scores, sum(inside) + 1, within)
+
+
+def test_scores_of_different_precisions_are_compared_in_the_higher_one():
+    scores = {"a": torch.tensor([1.0078125, 1.0], dtype=torch.bfloat16), "b": torch.tensor([1.001, 0.0])}
+    assert {name: mask.tolist() for name, mask in top_k(scores, 2).items()} == {"a": [True, False], "b": [True, False]}
+
+
 def test_units_lie_within_what_is_given():
     g = torch.Generator().manual_seed(0)
     scores = {"a": torch.rand(64, 64, generator=g), "b": torch.rand(30, 40, generator=g)}
     within = {"a": draw((64, 64), 2048, block=32, generator=g), "b": draw((30, 40), 5, generator=g)}
-    marked = {name: score.masked_fill(~within[name], -1) for name, score in scores.items()}
     for count in (1500, 2053, 1029):
-        masks = top_units(marked, {"a": 32, "b": 1}, count, within)
+        masks = top_units(scores, {"a": 32, "b": 1}, count, within)
         assert all(bool((mask <= within[name]).all()) for name, mask in masks.items())
 
 

@@ -74,6 +74,14 @@ def check_gain(gain: object, limit: float = math.inf) -> float:
     return float(gain)
 
 
+def check_finite(tensors: Mapping[str, torch.Tensor], expected: str) -> None:
+    """Raise ValueError, with what was expected and the name of the layer, if one of the tensors is not finite."""
+    for name, tensor in tensors.items():
+        # Not isfinite of every entry: that takes twenty times longer, and two copies of the tensor.
+        if tensor.numel() and not all(bool(extreme.isfinite()) for extreme in tensor.detach().aminmax()):
+            raise ValueError(f"{expected}; layer {name!r} has NaN or infinite ones")
+
+
 def check_int(value: Any, name: str) -> int:
     """Return an integer argument that fits int64 as an int; raise TypeError for bools and floats."""
     try:

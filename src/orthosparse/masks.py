@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 
 from orthosparse.aliases import Counts, Densities, Masks, Scores
-from orthosparse.checks import check_mapping
+from orthosparse.checks import check_finite, check_mapping
 from orthosparse.counts import in_units
 from orthosparse.structures import grid_of, means_of, tiled
 
@@ -144,8 +144,11 @@ def _others(flat: npt.NDArray[np.bool_], value: bool) -> int:
     return flat.size - ones if value else ones
 
 
-def top_k(scores: Scores, count: int) -> Masks:
+def top_k(scores: Scores, count: int, within: Masks | None = None) -> Masks:
     """Return the masks of the `count` largest scores over all layers together; of equal scores, the first are kept.
+
+    Args:
+        within: masks that must contain the result.
 
     Raises:
         ValueError: a score is not finite (the layer is named), or `count` is not in [0, number of scores].
@@ -154,20 +157,35 @@ def top_k(scores: Scores, count: int) -> Masks:
         >>> top_k({"a": torch.tensor([3.0, 1.0]), "b": torch.tensor([1.0, 2.0])}, 3)
         {'a': tensor([True, True]), 'b': tensor([False,  True])}
     """
+    check_finite(scores, "scores: expected finite numbers")
+    most = sum(score.numel() if within is None else _ones(within[name]) for name, score in scores.items())
+    if not 0 <= count <= most:
+        raise ValueError(f"count: expected an integer in [0, {most}]; got {count}")
+    if not count:
+        return {name: torch.zeros(score.shape, dtype=torch.bool, device=score.device) for name, score in scores.items()}
+    threshold = _at_rank(_joined(scores, within), count)
+    kept = {name: _inside(score.detach() > threshold, name, within).contiguous() for name, score in scores.items()}
+    left = count - sum(counts_of(kept).values())
     for name, score in scores.items():
-        if not torch.isfinite(score).all():
-            raise ValueError(f"scores: expected finite numbers; layer {name!r} has NaN or infinite ones")
-    flat = torch.cat([score.detach().reshape(-1) for score in scores.values()])
-    if not 0 <= count <= len(flat):
-        raise ValueError(f"count: expected an integer in [0, {len(flat)}]; got {count}")
-    kept = torch.zeros_like(flat, dtype=torch.bool)
-    if count:
-        threshold = _at_rank(flat, count)
-        kept = flat > threshold
-        ties = (flat == threshold).nonzero().squeeze(1)
-        kept[ties[: count - _ones(kept)]] = True
-    parts = kept.split([score.numel() for score in scores.values()])
-    return {name: part.view(score.shape) for (name, score), part in zip(scores.items(), parts, strict=True)}
+        ties = _inside(score.detach() == threshold, name, within).reshape(-1).nonzero().squeeze(1)[:left]
+        kept[name].view(-1)[ties] = True
+        left -= len(ties)
+    return kept
+
+
+def _joined(scores: Scores, within: Masks | None) -> torch.Tensor:
+    """Return a copy of all scores in one row, minus infinity for those outside of `within`."""
+    joined = torch.cat([score.detach().reshape(-1) for score in scores.values()])
+    if within is not None:
+        outside = torch.cat(
+            [within[name].to(score.device).reshape(-1) for name, score in scores.items()]
+        ).logical_not_()
+        joined.masked_fill_(outside, -torch.inf)
+    return joined
+
+
+def _inside(mask: torch.Tensor, name: str, within: Masks | None) -> torch.Tensor:
+    return mask if within is None else mask.logical_and_(within[name].to(mask.device))
 
 
 def top_units(scores: Scores, blocks: Mapping[str, int], count: int, within: Masks | None = None) -> Masks:
@@ -186,34 +204,40 @@ def top_units(scores: Scores, blocks: Mapping[str, int], count: int, within: Mas
         {'a': 256, 'b': 4}
     """
     if set(blocks.values()) <= {1}:
-        return top_k(scores, count)
+        return top_k(scores, count, within)
     grids = {name: means_of(score, blocks[name]) for name, score in scores.items()}
     sizes = {str(block**2): block**2 for block in blocks.values()}
     caps = dict.fromkeys(sizes, 0)
     for name, score in scores.items():
         caps[str(blocks[name] ** 2)] += score.numel() if within is None else _ones(within[name])
-    counts = in_units(_ranked(grids, blocks, count), sizes, caps)
+    inside = None if within is None else {name: grid_of(within[name], blocks[name]) for name in scores}
+    counts = in_units(_ranked(grids, blocks, count, inside), sizes, caps)
     kept: Masks = {}
     for size, number in counts.items():
-        kept |= top_k({n: grid for n, grid in grids.items() if blocks[n] ** 2 == sizes[size]}, number // sizes[size])
+        alike = {name: grid for name, grid in grids.items() if blocks[name] ** 2 == sizes[size]}
+        kept |= top_k(alike, number // sizes[size], inside)
     return {name: tiled(kept[name], blocks[name], score.shape) for name, score in scores.items()}
 
 
-def _ranked(grids: Scores, blocks: Mapping[str, int], count: int) -> Counts:
+def _ranked(grids: Scores, blocks: Mapping[str, int], count: int, within: Masks | None) -> Counts:
     """Return, by block size, how many of the `count` entries with the largest scores are in blocks of that size."""
     sizes = torch.cat([torch.full((grid.numel(),), blocks[name] ** 2, device="cpu") for name, grid in grids.items()])
-    order = torch.cat([grid.reshape(-1) for grid in grids.values()]).argsort(descending=True, stable=True).cpu()
+    order = _joined(grids, within).argsort(descending=True, stable=True).cpu()
     ranked = sizes[order]
     inside = (count - (ranked.cumsum(0) - ranked)).clamp_min(0).minimum(ranked)
     return {str(size): int(inside[ranked == size].sum()) for size in sizes.unique().tolist()}
 
 
 def _at_rank(flat: torch.Tensor, rank: int) -> torch.Tensor:
-    """Return the `rank`-th largest value, counted from 1."""
+    """Return the `rank`-th largest value, counted from 1, in a tensor of one dimension; reorders `flat`.
+
+    Scores of lower precision are compared with it in its own precision, as they are not with a tensor of no dimension.
+    """
     if flat.device.type == "cpu" and flat.dtype in (torch.float32, torch.float64):  # three times faster than topk there
         index = len(flat) - rank
-        return torch.from_numpy(np.partition(flat.numpy(), index)[index : index + 1])[0]
-    return flat.topk(rank, sorted=False).values.min()
+        flat.numpy().partition(index)
+        return flat[index : index + 1].clone()
+    return flat.topk(rank, sorted=False).values.min().reshape(1)
 
 
 def counts_of(masks: Mapping[str, torch.Tensor]) -> Counts:

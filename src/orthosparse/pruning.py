@@ -97,7 +97,8 @@ def prune(
     chosen = score(model, density, layers=layers, progress=progress, **data, **own)
     if not isinstance(chosen, ScoredMasks):
         raise ValueError(f"distribution: expected one that scores weights; {score.name!r} draws them at random")
-    masks = broadcast_masks(_inside(chosen, old, density) if old else chosen)
+    masks = broadcast_masks(_inside(chosen, old, density) if old else dict(chosen))
+    del chosen  # the scores, which take as much memory as the weights
     with undone_on_error(model, optimizer) as saved:
         if state is not None:
             for tensor in (*model.parameters(), *model.buffers()):
@@ -164,17 +165,11 @@ def _check_falling(old: Masks, density: Density) -> None:
 def _inside(chosen: ScoredMasks, old: Masks, density: Density) -> Masks:
     """Return the masks of the largest scores among the weights that are active, in the units of the old masks."""
     blocks = {name: block_of(structure_of(mask)) for name, mask in old.items()}
-    masks = {name: old[name].to(score.device) for name, score in chosen.scores.items()}
-    # The lowest scores are divided so that the mean of a block of them is finite.
-    scores = {
-        name: score.where(masks[name], torch.finfo(score.dtype).min / blocks[name] ** 2)
-        for name, score in chosen.scores.items()
-    }
     new: Masks = {}
     for names, share in _parts(old, density):
         count = count_of(share, sum(old[name].numel() for name in names))
-        own = {name: scores[name] for name in names}
-        new |= top_units(own, {name: blocks[name] for name in names}, count, within=masks)
+        own = {name: chosen.scores[name] for name in names}
+        new |= top_units(own, {name: blocks[name] for name in names}, count, within=old)
     return {name: new[name].to(mask.device) for name, mask in old.items()}
 
 

@@ -199,10 +199,6 @@ def top_scored(layers: Mapping[str, Layer], scores: Scores, budget: Budget, with
 
 
 def _on_layer_devices(layers: Mapping[str, Layer], masks: Masks) -> Masks:
-    """Return each mask on its layer's device (on the CPU for layers on the meta device), in separate storage."""
+    """Return each mask on its layer's device (on the CPU for layers on the meta device)."""
     devices = {name: layer.parameter().device for name, layer in layers.items()}
-    shared = {name for name, mask in masks.items() if mask.untyped_storage().nbytes() > mask.numel()}
-    return {
-        name: mask.to("cpu" if devices[name].type == "meta" else devices[name], copy=name in shared)
-        for name, mask in masks.items()
-    }
+    return {name: mask.to("cpu" if devices[name].type == "meta" else devices[name]) for name, mask in masks.items()}
