@@ -248,7 +248,7 @@ def test_weights_that_are_not_finite_are_named(name):
     model = MODELS["mlp"].make()
     with torch.no_grad():
         model[2].weight[1, 1] = torch.nan
-    with pytest.raises(ValueError, match="layer '2' has NaN or infinite ones"):
+    with pytest.raises(ValueError, match="model: expected finite weights; layer '2' has NaN or infinite ones"):
         call(name, "mlp", 0.5, model=model)
 
 

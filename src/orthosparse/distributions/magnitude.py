@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from orthosparse.aliases import Density, Masks
+from orthosparse.checks import check_finite
 from orthosparse.distributed import full_tensor
 from orthosparse.distributions._masks import budget_of, top_scored
 from orthosparse.layers import Layer
@@ -23,6 +24,9 @@ def magnitude(
 ) -> Masks:
     """Return masks of the weights with the largest absolute values, over all layers together; ties keep the first.
 
+    Raises:
+        ValueError: a layer has weights that are not finite.
+
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Linear(1, 2, bias=False))
         >>> nn.init.constant_(model[0].weight, -0.5), nn.init.constant_(model[1].weight, 0.1)  # doctest: +ELLIPSIS
@@ -34,4 +38,6 @@ def magnitude(
     del batch, loss  # data-free
     del generator  # nothing is drawn
     layers, count = budget_of(model, density, layers)
-    return top_scored(layers, {name: full_tensor(layer.parameter()).abs() for name, layer in layers.items()}, count)
+    scores = {name: full_tensor(layer.parameter()).abs() for name, layer in layers.items()}
+    check_finite(scores, "model: expected finite weights")
+    return top_scored(layers, scores, count)
