@@ -97,7 +97,8 @@ class MaskedParameters(LeafParameters):
         # A dense checkpoint has no mask: the present one stays.
         applied = mask if mask is not None else None if holder.lost else holder.mask
         if isinstance(value, Tensor) and value.shape == parameter.shape:
-            if applied is not None and applied.shape == value.shape:
+            # Without memory there is nothing to mask, and torch would import its compiler for it.
+            if applied is not None and applied.shape == value.shape and not value.is_meta:
                 value = torch.where(shard_like(applied.to(value.device), value), value.detach(), 0)
             state[prefix + tensor] = shard_like(value, parameter)
 
