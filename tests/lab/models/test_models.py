@@ -1,5 +1,6 @@
 """The table: every network by name, from a generator alone, of the sizes the paper gives."""
 
+import re
 import sys
 
 import pytest
@@ -147,6 +148,14 @@ def test_without_timm_the_extra_is_named(monkeypatch):
 def test_sizes_that_make_no_network_are_refused(name, options, message):
     with pytest.raises(ValueError, match=message):
         build(name, **{"classes": 10, "in_shape": CIFAR, **options})
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"), [("mlp", "depth, width", "; did you mean 'depth'?"), ("resnet32", r"\(none\)", "")]
+)
+def test_an_option_that_a_network_does_not_take_is_answered_with_those_that_it_takes(name, known, meant):
+    with pytest.raises(ValueError, match=rf"expected one that {name} takes: {known}; got 'dept'{re.escape(meant)}$"):
+        build(name, classes=10, in_shape=CIFAR, dept=3)
 
 
 @pytest.mark.parametrize("given", ["wide", 2.5])

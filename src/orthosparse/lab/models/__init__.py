@@ -4,7 +4,8 @@ A member of `MODELS` is a function ``(*, classes, in_shape, activation, **own) -
 ``timm:NAME`` is any network of timm, ``path/to/file.py:function`` what that function returns.
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
@@ -17,7 +18,7 @@ from orthosparse.lab.names import check_model, is_function
 from orthosparse.lab.seeds import fenced
 from orthosparse.lazy import LazyTable
 from orthosparse.randomness import derive, draw_seed
-from orthosparse.registry import lookup
+from orthosparse.registry import did_you_mean, listed, lookup
 
 __all__ = ["ACTIVATIONS", "DENSE_INITS", "MODELS", "build", "check_fits", "dense_init"]
 
@@ -57,7 +58,7 @@ def build(
         own: what the network itself takes (``depth``, ``width``, timm's options).
 
     Raises:
-        ValueError: an unknown name, activation or size, or images that the network does not take.
+        ValueError: an unknown name, activation, size or option, or images that the network does not take.
         ImportError: the network comes from timm, which cannot be imported; the message says what to install.
 
     Example:
@@ -68,6 +69,7 @@ def build(
     if len(in_shape) != 3 or min(in_shape) < 1:
         raise ValueError(f"in_shape: expected (channels, height, width), all positive; got {in_shape}")
     at_least("classes", classes, 1)
+    _check_options(name, make, own)
     if activation is not None:
         own["activation"] = activation
     with fenced(draw_seed(generator)), torch.device("cpu"):
@@ -83,6 +85,17 @@ def _member(name: str) -> Callable[..., nn.Module]:
 
         return partial(from_timm, name.removeprefix("timm:"))
     return partial(from_file, name) if is_function(name) else MODELS[name]
+
+
+def _check_options(name: str, make: Callable[..., nn.Module], options: Iterable[str]) -> None:
+    parameters = inspect.signature(make).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return  # timm and functions in files look at their own
+    known = [each for each in parameters if each not in ("classes", "in_shape", "activation")]
+    for option in options:
+        if option not in known:
+            meant = did_you_mean(option, known)
+            raise ValueError(f"model_options: expected one that {name} takes: {listed(known)}; got {option!r}{meant}")
 
 
 Fill = Callable[[Layer, torch.Tensor, float, torch.Generator], None]
