@@ -290,3 +290,9 @@ def test_a_store_that_cannot_be_written_is_not_taken_for_another_kind_of_file(tm
         ValueError, match=r"expected a writable file in a writable folder; got .*folder.sqlite \(unable"
     ):
         Store(tmp_path / "folder.sqlite")
+
+
+def test_a_folder_that_cannot_be_made_for_a_store_is_named_with_its_option(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"store: expected a writable file in a writable folder; got .*rows.sqlite \("):
+        Store(tmp_path / "file" / "rows.sqlite")

@@ -105,8 +105,8 @@ class Store:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).expanduser()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._writing() as database:
                 (version,) = database.execute("PRAGMA user_version").fetchone()
                 if version not in (0, _VERSION):
@@ -114,7 +114,7 @@ class Store:
                 for statement in _SCHEMA.split(";\n"):
                     database.execute(statement)
                 database.execute(f"PRAGMA user_version = {_VERSION}")
-        except sqlite3.OperationalError as error:  # not writable, a full disk, a lock
+        except (OSError, sqlite3.OperationalError) as error:  # not writable, a full disk, a lock
             raise ValueError(
                 f"store: expected a writable file in a writable folder; got {self.path} ({error})"
             ) from error
