@@ -88,11 +88,26 @@ def check_model(name: str) -> None:
     Raises:
         ValueError: it does not.
     """
-    own = isinstance(name, str) and (name.startswith("timm:") or is_function(name))
-    if not own and name not in names_of("model") and name not in _table("model"):
-        known = sorted(names_of("model"))
-        named = f"{', '.join(known)}, timm:NAME or path/to/file.py:function"
-        raise ValueError(f"model: expected one of {named}; got {name!r}{did_you_mean(name, known)}")
+    if not (isinstance(name, str) and name.startswith("timm:")):
+        _check_own("model", name, ", timm:NAME or path/to/file.py:function")
+
+
+def check_data(name: str) -> None:
+    """Check that a name means a data set.
+
+    Raises:
+        ValueError: it does not.
+    """
+    _check_own("data", name, " or path/to/file.py:function")
+
+
+def _check_own(option: str, name: str, others: str) -> None:
+    """Check that a name is in a table, or means a function of the user's own."""
+    own = isinstance(name, str) and is_function(name)
+    if not own and name not in names_of(option) and name not in _table(option):
+        known = sorted(names_of(option))
+        meant = did_you_mean(name, known)
+        raise ValueError(f"{option}: expected one of {', '.join(known)}{others}; got {name!r}{meant}")
 
 
 def is_function(name: str) -> bool:

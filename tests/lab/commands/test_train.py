@@ -53,7 +53,7 @@ def test_a_second_run_is_refused_resumed_or_told_what_differs(tmp_path, capsys):
     [
         (["--model", "resnet33"], "timm:NAME or path/to/file.py:function; got 'resnet33'; did you mean 'resnet32'?"),
         (["--model", "timm:resnet18"], "recipe: expected one of cnn1000"),
-        (["--data", "cifar11"], "cifar10"),
+        (["--data", "cifar11"], "tiny_imagenet or path/to/file.py:function; got 'cifar11'; did you mean 'cifar10'?"),
         (["--distribution", "ekr"], "erk"),
         (["--scheme", "eio"], "base"),
         (["--dynamic", "rigel"], "rigl, set"),

@@ -68,7 +68,7 @@ def test_digits_are_normalised_and_split_by_index():
 
 
 def test_unknown_names_and_missing_folders_are_answered_with_what_to_do(tmp_path):
-    with pytest.raises(ValueError, match=r"data: expected one of cifar10, .*tiny_imagenet; got 'svhn'"):
+    with pytest.raises(ValueError, match=r"data: expected one of cifar10, .* or path/to/file.py:function; got 'svhn'"):
         load("svhn", tmp_path)
     with pytest.raises(ValueError, match="root: expected the folder that holds mnist; got None"):
         load("mnist")

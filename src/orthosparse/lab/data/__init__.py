@@ -14,9 +14,8 @@ import torch
 from orthosparse.lab.data._splits import Augmentation, Dataset, Files, Normalisation, Split, hold_out
 from orthosparse.lab.data.from_file import from_file
 from orthosparse.lab.data.loader import Loader, Plan
-from orthosparse.lab.names import is_function
+from orthosparse.lab.names import check_data, is_function
 from orthosparse.lazy import LazyTable
-from orthosparse.registry import lookup
 
 __all__ = [
     "DATA",
@@ -66,10 +65,10 @@ def load(
     """
     if is_function(name):
         return from_file(name, Path(root or ".").expanduser(), validation=validation).to(device)
-    read = lookup(DATA, name, "data")
+    check_data(name)
     if root is None and name != "digits":
         raise ValueError(f"root: expected the folder that holds {name}; got None")
-    return read(Path(root or ".").expanduser(), validation=validation).to(device)
+    return DATA[name](Path(root or ".").expanduser(), validation=validation).to(device)
 
 
 def digits(root: Path | None = None, *, validation: bool = True) -> Dataset:

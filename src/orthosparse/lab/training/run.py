@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, get_args
 
-from orthosparse.lab.names import check_model, check_name, is_function
+from orthosparse.lab.names import check_data, check_model, check_name, is_function
 from orthosparse.lab.training.recipe import RECIPES, Recipe, described
 from orthosparse.registry import lookup
 
@@ -143,9 +143,8 @@ def _word(name: str, value: Any) -> str:
 
 def _check_names(run: Run) -> None:
     check_model(run.model)
+    check_data(run.data)
     names = {"activation": run.activation, "dynamic": run.dynamic, "dense_init": run.recipe.dense_init}
-    if not is_function(run.data):
-        names["data"] = run.data
     for option, name in (names | {each: getattr(run, each) for each in ("distribution", "scheme", "floor")}).items():
         if name is not None:
             check_name(option, name)
