@@ -169,6 +169,22 @@ def test_an_option_of_the_sparse_start_without_a_density_is_not_ignored(tmp_path
     assert cli.main([*dense, *more, "--density", "1", "--quiet", "--device", "cpu", "--log", "csv"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("more", "needed"),
+    [
+        (["--label-smoothing", "0.1", "--loss", "bce"], "--loss cross_entropy"),
+        (["--momentum", "0.5", "--optimizer", "adamw"], "--optimizer sgd"),
+        (["--gamma", "0.5", "--schedule", "cosine"], "--schedule steps"),
+        (["--min-lr", "0.001"], "--schedule cosine"),
+    ],
+)
+def test_an_option_that_another_one_leaves_without_effect_is_not_ignored(tmp_path, capsys, more, needed):
+    assert _train(tmp_path / "run", *more) == 2
+    option = more[0].removeprefix("--").replace("-", "_")
+    assert f"error: {option}: expected {needed} with it; got" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("more", [["--every", "5"], ["--fraction", "0.1"], ["--until", "1"]])
 def test_an_option_of_masks_that_move_is_not_ignored_where_they_do_not(tmp_path, capsys, more):
     sparse = ["train", "--model", "mlp", "--data", "digits", "--density", "0.1", "--out", str(tmp_path / "run")]
