@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from orthosparse.aliases import Counts, Densities, Density
 from orthosparse.checks import check_density, check_int, check_mapping
-from orthosparse.registry import did_you_mean, listed, lookup, matches_pattern
+from orthosparse.registry import did_you_mean, is_glob, listed, lookup, matches_pattern
 from orthosparse.structures import largest_fitting
 
 FLOORS = {
@@ -244,8 +244,8 @@ def densities_by_layer(density: Mapping[str, float], names: Iterable[str]) -> De
 
 
 def _matched(pattern: str, below: Mapping[str, list[str]]) -> list[str]:
-    plain = not any(sign in pattern for sign in "*?[")
-    around = [pattern] if plain and pattern in below else [name for name in below if matches_pattern(pattern, name)]
+    named = pattern in below and not is_glob(pattern)
+    around = [pattern] if named else [name for name in below if matches_pattern(pattern, name)]
     if not around:
         layers = [name for name, names in below.items() if name in names]
         raise ValueError(

@@ -40,6 +40,11 @@ def matches_pattern(pattern: str, name: str) -> bool:
     return bool(name) and (name == pattern or fnmatchcase(name, pattern))
 
 
+def is_glob(pattern: str) -> bool:
+    """Whether `pattern` may match other names than itself."""
+    return any(sign in pattern for sign in "*?[")
+
+
 def listed(names: Iterable[str], most: int = 12) -> str:
     """Return names for a message: at most `most` of them, and the number of the others.
 

@@ -21,7 +21,7 @@ from orthosparse.layers.tensors import (
     tensor_names,
     tensors_of,
 )
-from orthosparse.registry import did_you_mean, matches_pattern
+from orthosparse.registry import did_you_mean, is_glob, matches_pattern
 from orthosparse.structures import ENTRIES, TWO_OF_FOUR, fitting
 
 Selector = str | type[nn.Module] | Callable[[str, nn.Module], bool]
@@ -33,9 +33,6 @@ class _Selectors:
 
     names: frozenset[str]
     others: tuple[Selector, ...]
-
-
-_GLOB = frozenset("*?[")  # a string without any of these matches nothing but itself
 
 
 def find_layers(
@@ -124,7 +121,7 @@ def _selectors(model: nn.Module, given: Sequence[Selector] | Selector, argument:
             none = f"{selector!r} matches none of this model{did_you_mean(selector, known)}"
             raise ValueError(f"{argument}: expected names of modules; {none}")
     names = frozenset(selector for selector in selectors if isinstance(selector, str) and selector in known)
-    return _Selectors(names, tuple(each for each in selectors if each not in names or not _GLOB.isdisjoint(each)))
+    return _Selectors(names, tuple(each for each in selectors if each not in names or is_glob(each)))
 
 
 def _is_function(selector: object) -> bool:
