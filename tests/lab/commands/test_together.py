@@ -131,3 +131,9 @@ def test_other_depths_and_seeds_have_folders_of_their_own(tmp_path, monkeypatch,
         "together-mlp1000-depth8-width16-digits-0.3-seeds1,2",
     ]
     assert "rows in runs/together-mlp1000-depth4" in capsys.readouterr().out
+
+
+def test_an_option_that_another_one_leaves_without_effect_is_refused(tmp_path, capsys):
+    assert _together(tmp_path / "run", "--min-lr", "0.001") == 2
+    assert "error: min_lr: expected --schedule cosine with it; got steps" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

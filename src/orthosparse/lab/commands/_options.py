@@ -247,6 +247,14 @@ def given_of(given: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+def check_effects(given: dict[str, Any], recipe: Any) -> None:
+    """Raise a ValueError if a field of the recipe was given that another one leaves without effect."""
+    for field in fields(recipe):
+        option, _, needed = field.metadata.get("needs", "").partition("=")
+        if option and given.get(field.name) is not None and (got := getattr(recipe, option)) != needed:
+            raise ValueError(f"{field.name}: expected --{option} {needed} with it; got {got}")
+
+
 def _options(description: Any, *, optional: bool) -> Iterator[inspect.Parameter]:
     for field in fields(description):
         kind, default = _option(field, optional=optional)

@@ -13,6 +13,7 @@ from orthosparse.lab.commands._options import (
     Json,
     Root,
     by_name,
+    check_effects,
     check_results,
     choice,
     folder_name,
@@ -82,6 +83,7 @@ def together(
     shared |= {"model": model, "data": data, "model_options": shared["model_options"] | shape}
     asked, numbers = start or _STARTS, whole_numbers(seeds)
     runs = [(_training(text, density, shared), seed) for text in asked for seed in numbers]
+    check_effects(given, runs[0][0].recipe)
     pairs = [Pair(*run) for run in runs]
     folder = out or Path("runs") / _name(model, shape, data, density, numbers)
     check_results(folder)

@@ -12,6 +12,7 @@ from orthosparse.lab.commands._options import (
     Json,
     Root,
     Seed,
+    check_effects,
     check_results,
     choice,
     folder_name,
@@ -23,9 +24,6 @@ from orthosparse.lab.commands._options import (
 RESUMES_WITH = ("--resume",)
 STORE = "results.sqlite"
 _MOVES = ("every", "fraction", "until")  # what says how masks move
-# What an option of the recipe needs, to have an effect.
-_WITH = {"label_smoothing": ("loss", "cross_entropy"), "momentum": ("optimizer", "sgd")}
-_WITH |= {"gamma": ("schedule", "steps"), "min_lr": ("schedule", "cosine")}
 _LOG = "Loggers: csv, tensorboard, wandb; may be repeated. By default the first two."
 
 
@@ -83,9 +81,7 @@ def train(
     still = [name for name in _MOVES if _is_given(context, name) and training.dynamic is None]
     if still:
         raise ValueError(f"{still[0]}: expected --dynamic with it; without it the masks do not move")
-    for name, (option, needed) in _WITH.items():
-        if _is_given(context, name) and (got := getattr(training.recipe, option)) != needed:
-            raise ValueError(f"{name}: expected --{option} {needed} with it; got {got}")
+    check_effects(given, training.recipe)
     folder = out or Path("runs") / _name(pair.experiment, seed)
     check_results(folder)
     rows = _rows(folder)

@@ -12,13 +12,14 @@ LOSSES = ("cross_entropy", "bce")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
 
 
-def described(default: Any, help: str, **names: str) -> Any:  # noqa: A002 - its name on the command line
+def described(default: Any, help: str, **more: str) -> Any:  # noqa: A002 - its name on the command line
     """Return a field of a description that is an option of the commands.
 
     Args:
-        names: ``names``, the table whose names it takes, see `lab.names`.
+        more: ``names``, the table whose names it takes, see `lab.names`; ``needs``, the value of another field
+            without which it has no effect.
     """
-    return field(default=default, metadata={"help": help, **names})
+    return field(default=default, metadata={"help": help, **more})
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,19 @@ class Recipe:
     lr: float = field(metadata={"help": "Learning rate."})
     batch: int = described(128, "Samples per optimizer step, over all processes.")
     weight_decay: float = described(1e-4, "Weight decay.")
-    momentum: float = described(0.9, "Momentum of SGD.")
+    momentum: float = described(0.9, "Momentum of SGD.", needs="optimizer=sgd")
     nesterov: bool = described(True, "Use Nesterov momentum with SGD.")
     optimizer: str = described("sgd", "Optimizer: sgd, adamw or lamb.", names="optimizer")
     schedule: str = described("steps", "Schedule of the learning rate: steps, cosine or constant.", names="schedule")
-    gamma: float = described(0.1, "Factor of the learning rate at each milestone of the schedule steps.")
-    min_lr: float = described(0.0, "Learning rate that the schedule cosine falls towards.")
+    gamma: float = described(
+        0.1, "Factor of the learning rate at each milestone of the schedule steps.", needs="schedule=steps"
+    )
+    min_lr: float = described(0.0, "Learning rate that the schedule cosine falls towards.", needs="schedule=cosine")
     warmup: int = described(0, "Epochs of warm-up, in which the learning rate rises from --warmup-lr.")
     warmup_lr: float = described(0.0, "Learning rate at the start of the warm-up.")
     decay_vectors: bool = described(True, "Apply weight decay to biases and normalization too.")
     loss: str = described("cross_entropy", "Loss: cross_entropy or bce.", names="loss")
-    label_smoothing: float = described(0.0, "Label smoothing for cross_entropy.")
+    label_smoothing: float = described(0.0, "Label smoothing for cross_entropy.", needs="loss=cross_entropy")
     mixup: float = described(0.0, "Parameter of mixup's Beta distribution; 0 for no mixup.")
     cutmix: float = described(0.0, "Parameter of cutmix's Beta distribution; 0 for no cutmix.")
     clip: float = described(0.0, "Clip the gradient to this norm; 0 for no limit.")
