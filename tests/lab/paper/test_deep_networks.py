@@ -44,7 +44,7 @@ def test_a_start_that_was_trained_in_another_setting_says_so(change):
     rows = rows_of({"base": [0.1, 0.1], "eoi": [0.5, 0.9]})
     other = {"validation_accuracy": [0.3, 0.3]}
     rows += [row_of(replace(STARTS["ai"], **change), test_accuracy=0.3, curves=other)]
-    said = "AI (3 epochs in tf32)" if "epochs" in change else "AI (100 epochs in bf16)"
+    said = "AI (3 of 100 epochs)" if "epochs" in change else "AI (100 epochs in bf16 instead of tf32)"
     assert [series.label for series in figure_of(rows).series] == ["Base", said, "EOI"]
     rows += [row_of(replace(STARTS[start], **change), test_accuracy=0.2, curves=other) for start in ("base", "eoi")]
     # Two whole trainings are compared with each other, whatever else there is; precisions can be the same for all.

@@ -153,7 +153,7 @@ def test_in_a_comparison_all_have_the_precision_that_most_of_them_have():
     index = RowIndex(rows).comparing(asked)  # two of each: the precision asked for, and one that cannot be compared
     assert [index.accuracy(each).setting for each in asked] == ["", NOTES[200, "bf16"], ""]
     assert [index.is_comparable(each) for each in asked] == [True, False, True]
-    assert [index.label("it", each) for each in asked] == ["it", "it (200 epochs in bf16)", "it"]
+    assert [index.label("it", each) for each in asked] == ["it", f"it ({NOTES[200, 'bf16']})", "it"]
     rows += [trained("eoi", precision="bf16", accuracy=0.7)]
     index = RowIndex(rows).comparing(asked)
     assert [index.accuracy(each).values for each in asked] == [[80.0], [80.0], [70.0]]

@@ -143,8 +143,10 @@ class RowIndex:
 
     def label(self, label: str, experiment: Experiment) -> str:
         """Return the label of a curve, which says how it was trained if most others beside it were not so."""
-        rows = self.rows(experiment)[0]
-        return label if not rows or self.is_comparable(experiment) else f"{label} ({setting_of(rows[0]['fields'])})"
+        rows, note = self.rows(experiment)
+        if not rows or self.is_comparable(experiment):
+            return label
+        return f"{label} ({note or setting_of(rows[0]['fields'])})"
 
     def measured(self, experiment: Experiment | None, metric: str, *, scale: float = 1.0) -> Measurement | None:
         """Return a metric of every seed; runs without it (diverged) are counted in the note, where others have it."""
