@@ -99,6 +99,18 @@ def test_shorter_trainings_say_so_and_so_does_their_command():
     assert command.endswith("--epochs 20")
 
 
+def test_distributions_with_shorter_trainings_alone_have_a_line_of_their_own():
+    short = Training("resnet32", "cifar10", 0.1, "uniform", "eoi", epochs=20)
+    beside = Training("resnet32", "cifar10", 0.1, "erk", "base", epochs=20)
+    whole, shorter = lines_of(rows_for([short, beside, EOI]))
+    assert whole[0].endswith("ResNet32 (CIFAR-10)")
+    assert whole[4] == "ERK: Base 50.00 (20 of 200 epochs), EOI 50.00 (1 seed)"
+    assert "--epochs" not in whole[1]
+    assert shorter[0].endswith("ResNet32 (CIFAR-10), 20 of 200 epochs")
+    assert shorter[4] == "Uniform EOI 50.00 (1 seed; 20 of 200 epochs)"
+    assert shorter[1].endswith("--epochs 20")
+
+
 def test_another_precision_says_so_and_so_does_its_command():
     low = Training("resnet32", "cifar10", 0.1, "erk", "eoi", precision="bf16")
     ((_, command, _, _, ours),) = lines_of(rows_for([low]))
@@ -168,12 +180,15 @@ def test_each_item_is_a_section_with_the_command_and_the_numbers_of_every_part()
     assert all(f"| {entry.paper} | {entry.ours} |" in text for entry in entries)
 
 
-def test_the_readme_has_the_first_entry_of_its_items_alone():
-    experiments = [*ITEMS["expected_density"].experiments(), *ITEMS["contemporary"].experiments()]
-    (line,) = frontpage.table(chapters_of(ITEMS, rows_for(experiments))).splitlines()[2:]
-    assert line.startswith(
-        "| Test accuracy of contemporary networks, density 10 %. ResNet32 (CIFAR-10) | `orthosparse "
-    )
+def test_the_readme_has_the_first_entries_of_its_items_alone():
+    names = ("expected_density", "contemporary", "deep_networks")
+    experiments = [each for name in names for each in ITEMS[name].experiments()]
+    lines = frontpage.table(chapters_of(ITEMS, rows_for(experiments))).splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == [
+        "| Test accuracy of 1000-layer networks, density 12.5 %. 1000-layer MLP (MNIST)",
+        "| Test accuracy of 1000-layer networks, density 12.5 %. 1000-layer CNN (CIFAR-10)",
+        "| Test accuracy of contemporary networks, density 10 %. ResNet32 (CIFAR-10)",
+    ]
 
 
 def test_the_text_goes_between_the_marks_and_nothing_else_changes():

@@ -70,9 +70,16 @@ def headlines(chapter: Chapter) -> list[Headline]:
                 for line, cell in cells
                 if (cell.ours or cell.rows) and line.block in (part.blocks or [line.block])
             ]
-            if measured and column.key in (part.columns or [column.key]):
-                found.append(_headline(chapter, table, index, measured, part))
+            if column.key in (part.columns or [column.key]):
+                found += [_headline(chapter, table, index, each, part) for each in _by_length(measured)]
     return found
+
+
+def _by_length(measured: list[tuple[Line, Cell]]) -> list[list[tuple[Line, Cell]]]:
+    """Return the cells of blocks that have a training of full length, then those of shorter trainings alone."""
+    blocks = {line.block for line, cell in measured if cell.whole}
+    parts = [[each for each in measured if (each[0].block in blocks) == whole] for whole in (True, False)]
+    return [part for part in parts if part]
 
 
 def _headline(chapter: Chapter, table: Table, index: int, measured: list[tuple[Line, Cell]], part: _Part) -> Headline:

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from orthosparse.lab.paper.claims import page as claims_page
 from orthosparse.lab.rendering.text import markdown_table, markdown_text
 from orthosparse.lab.sweep.store import together_of
 
-FRONT = ("singular_values", "deep_networks", "contemporary")  # items of which the README shows the first row
+FRONT = {"singular_values": 1, "deep_networks": 2, "contemporary": 1}  # entries of items that the README shows
 # Items of ours, and the pages of their tables.
 STUDIES = {
     "aligned": "aligned.md",
@@ -61,10 +61,10 @@ def entries(chapters: Iterable[Chapter]) -> Iterator[Entry]:
 
 
 def table(chapters: Iterable[Chapter]) -> str:
-    """Return the README's table in Markdown: the first entry of some items."""
-    firsts = {entry.name: entry for entry in reversed([*entries(chapters)])}
+    """Return the README's table in Markdown: the first entries of some items."""
+    found = [*entries(chapters)]
     lines = []
-    for entry in (firsts[name] for name in FRONT if name in firsts):
+    for entry in chain(*([each for each in found if each.name == name][:count] for name, count in FRONT.items())):
         item = ". ".join(filter(None, (entry.title, entry.label)))
         lines.append(_row(item, f"`{entry.command}`", entry.machines, entry.paper, entry.ours))
     return _HEADS + "".join(lines)
