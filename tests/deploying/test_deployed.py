@@ -59,6 +59,17 @@ def test_a_network_that_changes_its_input_in_place_is_compared_on_the_example_as
     assert table.error < 1e-5
 
 
+@pytest.mark.parametrize("pool", [nn.MaxPool1d(2), nn.AdaptiveAvgPool1d(4), nn.AvgPool1d(2)])
+def test_a_pool_over_the_features_of_a_linear_layer_mixes_dead_units_with_others(pool, generator):
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), pool, nn.Linear(4, 3))
+    with torch.no_grad():
+        model[0].weight[::2] = 0
+    x = torch.randn(5, 6, generator=generator)
+    deployed, table = deploy(model, x, compile=False)
+    torch.testing.assert_close(deployed(x), model(x))
+    assert not table.notes
+
+
 @pytest.mark.parametrize("state", ["masked", "compact", "baked"])
 def test_masked_compact_and_baked_models_deploy_alike(state, generator):
     model = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 8))

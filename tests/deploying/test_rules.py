@@ -63,6 +63,17 @@ def test_what_mixes_or_moves_channels_has_none():
         assert set(rules(forward, conv())) == {"layers.0"}, name
 
 
+def test_pools_over_the_features_of_a_linear_layer_have_none():
+    def pooled(pool, forward=lambda x, f, pool: pool(f(x))):
+        return set(rules(forward, nn.Linear(6, 8), pool))
+
+    for pool in (nn.MaxPool1d(2), nn.MaxPool1d(3, 1, 1), nn.AdaptiveAvgPool1d(4), nn.AvgPool1d(3, 1, 1)):
+        assert pooled(pool, lambda x, f, pool: pool(f(x[0]))) == {"layers.0"}
+    for pool in (nn.MaxPool2d(2), nn.AdaptiveMaxPool2d(3), nn.AvgPool2d(2)):
+        assert pooled(pool) == {"layers.0"}
+    assert set(rules(lambda x, f: functional.adaptive_avg_pool2d(f(x), 3), nn.Linear(6, 8))) == {"layers.0"}
+
+
 def test_depthwise_layers_go_channel_by_channel_and_other_groups_have_no_rule():
     assert "layers.0" in rules(lambda x, c: c(x), conv(groups=4))
     assert rules(lambda x, c: c(x), conv(groups=2)) == {}

@@ -29,12 +29,13 @@ _POINTWISE_MODULES = (
     nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.Softplus, nn.Softsign, nn.LogSigmoid, nn.Hardshrink, nn.Softshrink,
     nn.Tanhshrink,
 )  # fmt: skip
-_POOLS = (
-    nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
-    nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d,
-)  # fmt: skip
-_PADDED_POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
-_POOL_FUNCTIONS = {functional.adaptive_avg_pool1d, functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d}
+# Pools by the number of dimensions, the last ones, that they pool over.
+_POOLS = {
+    nn.MaxPool1d: 1, nn.AdaptiveAvgPool1d: 1, nn.AdaptiveMaxPool1d: 1, functional.adaptive_avg_pool1d: 1,
+    nn.MaxPool2d: 2, nn.AdaptiveAvgPool2d: 2, nn.AdaptiveMaxPool2d: 2, functional.adaptive_avg_pool2d: 2,
+    nn.MaxPool3d: 3, nn.AdaptiveAvgPool3d: 3, nn.AdaptiveMaxPool3d: 3, functional.adaptive_avg_pool3d: 3,
+}  # fmt: skip
+_PADDED_POOLS = {nn.AvgPool1d: 1, nn.AvgPool2d: 2, nn.AvgPool3d: 3}
 _FLATTENED = {torch.flatten, "flatten", "view", "reshape"}
 
 
@@ -99,9 +100,9 @@ def _rule(node: fx.Node, module: nn.Module | None, rules: Mapping[fx.Node, Rule]
         return ChannelwiseRule(node, axis, size, (sources[0],), module=module)  # type: ignore[arg-type]
     if is_pointwise(node, module):
         return replace(rule, function=_function(node, module))
-    if isinstance(module, _POOLS) or node.target in _POOL_FUNCTIONS or _is_mean(node, known[0]):
+    if _is_pool(node, module, known[0], _POOLS) or _is_mean(node, known[0]):
         return replace(rule, function=torch.Tensor.clone)
-    return rule if isinstance(module, _PADDED_POOLS) else None
+    return rule if _is_pool(node, module, known[0], _PADDED_POOLS) else None
 
 
 def _aligned(sources: Sequence[fx.Node], rules: Mapping[fx.Node, Rule], axis: int, size: int) -> bool:
@@ -119,6 +120,12 @@ def _is_flat(node: fx.Node, module: nn.Module | None, source: Rule) -> bool:
     if node.target in ("view", "reshape") and node.args[-1] != -1:
         return False  # a size that would have to change
     return after == (*before[: source.axis], math.prod(before[source.axis :])) and after != before
+
+
+def _is_pool(node: fx.Node, module: nn.Module | None, source: Rule, pools: Mapping[Any, int]) -> bool:
+    """Whether a node is one of the `pools`, over dimensions after the channels."""
+    kind = node.target if module is None else type(module)
+    return kind in pools and source.axis < len(shape_of(source.node) or ()) - pools[kind]
 
 
 def _is_mean(node: fx.Node, source: Rule) -> bool:
