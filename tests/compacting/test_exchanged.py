@@ -179,6 +179,26 @@ def test_a_compact_checkpoint_goes_into_a_model_that_was_never_masked(device, ma
     assert torch.equal(fresh.eval()(x), masked.eval()(x))
 
 
+@pytest.mark.parametrize("kept", ["all", "first", "last"])
+@pytest.mark.parametrize("was_masked", [True, False])
+def test_a_choice_is_repeated_where_a_module_has_several_names(was_masked, kept, generator):
+    def build():
+        layer = nn.Linear(16, 16)
+        return nn.ModuleDict({"a": layer, "b": layer, "c": nn.Linear(16, 4)})
+
+    model, fresh = build(), build()
+    orthosparse.sparsify(model, 0.3, generator=generator)
+    if was_masked:
+        orthosparse.sparsify(fresh, 0.3, generator=generator)
+    exchanged = compact(model).exchanged
+    dropped = {"all": "none", "first": "b.", "last": "a."}[kept]
+    state = {key: value for key, value in model.state_dict().items() if not key.startswith(dropped)}
+    assert [*compact(fresh, like=state).exchanged] == [*exchanged] == ["a", "c"]
+    orthosparse.load_sparse(fresh, state)
+    assert fresh["a"] is fresh["b"]
+    assert torch.equal(fresh["b"].weight, model["a"].weight)
+
+
 def test_tied_attention_and_recurrent_layers_are_listed_as_they_stay(generator):
     model = nn.ModuleDict(
         {

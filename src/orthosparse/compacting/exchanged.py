@@ -137,16 +137,23 @@ def _divided_by(model: nn.Module) -> str:
 
 
 def _like(model: nn.Module, candidates: list[Candidate], like: Any) -> list[Candidate]:
-    known, chosen = {each.name: each for each in candidates}, []
+    known, firsts = {each.name: each for each in candidates}, dict[nn.Module, str]()
+    named = model.named_modules(remove_duplicate=False)
+    first = {name: firsts.setdefault(module, name) for name, module in named}  # a module may have several names
+    chosen: dict[str, Candidate] = {}
     for name, form in forms_like(like).items():
         unit_of(form)
-        if name not in known:
-            chosen.append(layer_without_mask(model, name, form, like if isinstance(like, Mapping) else {}))
-        elif known[name].form == MASKED:
-            raise ValueError(f"like: expected layers that can be exchanged; {name!r}: {known[name].note}")
+        layer = first.get(name, name)
+        if layer in chosen:
+            continue
+        if layer not in known:
+            found = layer_without_mask(model, name, form, like if isinstance(like, Mapping) else {})
+            chosen[layer] = replace(found, name=layer)
+        elif known[layer].form == MASKED:
+            raise ValueError(f"like: expected layers that can be exchanged; {layer!r}: {known[layer].note}")
         else:
-            chosen.append(replace(known[name], form=form))
-    return chosen
+            chosen[layer] = replace(known[layer], form=form)
+    return [*chosen.values()]
 
 
 def _built(each: Candidate) -> Compact:

@@ -143,7 +143,7 @@ def layer_without_mask(model: nn.Module, name: str, form: str, state: Mapping[st
         ValueError: no such layer, one that can only be as it is, or one of which the state dict does not say where the
             units lie.
     """
-    modules = dict(model.named_modules())
+    modules = dict(model.named_modules(remove_duplicate=False))
     if name not in modules or "weight" not in modules[name]._parameters:
         raise ValueError(f"like: expected names of layers of the model; got {name!r}")
     if note := _why_not(_apart(model), modules[name], "weight", None):
