@@ -157,6 +157,28 @@ def test_gradients_of_micro_batches_add_up():
         assert torch.equal(mask, orthosparse.masks_of(parts)[name])
 
 
+def test_a_weight_that_the_model_reads_itself_moves_alike_in_either_form():
+    class Reading(nn.Sequential):
+        def forward(self, x):
+            y = F.linear(x, self[0].weight, self[0].bias).tanh().unflatten(1, (8, 8))
+            return F.conv1d(y, self[1].weight, self[1].bias, padding=1).sum()
+
+    moved = []
+    for exchange in (lambda _: None, orthosparse.compact):
+        model = Reading(nn.Linear(20, 64), nn.Conv1d(8, 6, 3))
+        orthosparse.sparsify(model, 0.2, seed=0)
+        exchange(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rewirer = orthosparse.Rewirer(model, optimizer, every=1, steps=10)
+        model(torch.linspace(-1, 1, 60).view(3, 20)).backward()
+        optimizer.step()
+        rewirer.step()
+        moved.append((rewirer.moved, orthosparse.masks_of(model)))
+    (masked, masks), (compact, others) = moved
+    assert masked == compact
+    assert all(masked[name] and torch.equal(masks[name], others[name]) for name in ("0", "1"))
+
+
 def test_a_pass_through_a_frozen_model_is_not_gathered():
     moves = []
     for through in (False, True):

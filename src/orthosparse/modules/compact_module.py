@@ -77,7 +77,7 @@ class Compact(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The whole weight, zeros included: computed, differentiable, and not to be assigned to."""
-        return self.scatter(self.values)
+        return self.dense_matrix().view(self.weight_shape)
 
     @property
     def active(self) -> Tensor:
@@ -194,7 +194,7 @@ class Compact(nn.Module):
 
     def dense_matrix(self) -> Tensor:
         """Return the whole weight as a matrix, as the listener returns it if there is one."""
-        matrix = self.weight.view(self.out_features, -1)
+        matrix = self.scatter(self.values).view(self.out_features, self.in_features)
         return matrix if self.listener is None else self.listener(matrix)
 
     def product(self, x: Tensor) -> Tensor:

@@ -111,9 +111,8 @@ class SparseConv(Entries):
         if not self.needs_dense():
             return self.product(x)
         _, stride, padding, dilation = self.geometry
-        weight = self.dense_matrix().view(self.weight_shape)
         convolve: Any = getattr(functional, f"conv{len(stride)}d")
-        return convolve(x, weight, self.bias, stride, padding, dilation, self.groups)  # type: ignore[no-any-return]
+        return convolve(x, self.weight, self.bias, stride, padding, dilation, self.groups)  # type: ignore[no-any-return]
 
     def product(self, x: Tensor) -> Tensor:
         """Return the convolution, computed from the active entries only.
