@@ -232,9 +232,13 @@ def test_weights_of_eight_bits_are_refused_before_anything_changes():
 
 
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
-def test_an_embedding_with_sparse_gradients_is_refused_and_the_model_unchanged(kind):
-    model = nn.Sequential(nn.Linear(4, 6), kind(6, 3, sparse=True))
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [({"sparse": True}, "has sparse gradients, .* sparse=False"), ({"max_norm": 1.0}, "is scaled in place")],
+)
+def test_an_embedding_that_cannot_have_a_mask_is_refused_and_the_model_unchanged(kind, option, message):
+    model = nn.Sequential(nn.Linear(4, 6), kind(6, 3, **option))
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(ValueError, match=r"masks: '1' has sparse gradients, .* sparse=False"):
+    with pytest.raises(ValueError, match=f"masks: '1' {message}"):
         masking.attach(model, {"0": torch.eye(6, 4).bool(), "1": torch.eye(6, 3).bool()})
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

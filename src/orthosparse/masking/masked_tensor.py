@@ -181,6 +181,8 @@ def why_unmaskable(module: nn.Module, tensor: str) -> str | None:
         return f"is of type {dtype}, which torch cannot mask"
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
         return "has sparse gradients, which a mask cannot take; build the embedding with sparse=False"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+        return "is scaled in place to max_norm, which a masked tensor cannot be; build the embedding without it"
     if hasattr(module, f"{tensor}_mask"):
         return f"stands beside an attribute '{tensor}_mask' of the module's own"
     return None
