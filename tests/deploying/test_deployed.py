@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import orthosparse
 from deploying.models import NETWORKS, images, network
@@ -64,6 +65,33 @@ def test_a_pool_over_the_features_of_a_linear_layer_mixes_dead_units_with_others
     model = nn.Sequential(nn.Linear(6, 8, bias=False), pool, nn.Linear(4, 3))
     with torch.no_grad():
         model[0].weight[::2] = 0
+    x = torch.randn(5, 6, generator=generator)
+    deployed, table = deploy(model, x, compile=False)
+    torch.testing.assert_close(deployed(x), model(x))
+    assert not table.notes
+
+
+@pytest.mark.parametrize("hooked", [0, 1, 2])
+def test_a_hook_gets_all_units_of_its_layer(hooked, generator):
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).eval()
+    with torch.no_grad():
+        model[0].weight[::2] = 0
+    model[hooked].register_forward_hook(lambda module, args, output: output + torch.arange(8.0))
+    x = torch.randn(5, 6, generator=generator)
+    deployed, table = deploy(model, x, compile=False)
+    torch.testing.assert_close(deployed(x), model(x))
+    assert not table.notes
+
+
+def test_a_layer_whose_weight_the_model_reads_keeps_its_units(generator):
+    class Tied(nn.Sequential):
+        def forward(self, x):
+            y = self[1](self[0](x).relu())
+            return self[2](functional.linear(y.relu(), self[1].weight.t()))
+
+    model = Tied(nn.Linear(6, 8), nn.Linear(8, 4), nn.Linear(8, 3))
+    with torch.no_grad():
+        model[0].weight[::2], model[0].bias[::2] = 0, -1
     x = torch.randn(5, 6, generator=generator)
     deployed, table = deploy(model, x, compile=False)
     torch.testing.assert_close(deployed(x), model(x))

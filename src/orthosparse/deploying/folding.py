@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from orthosparse.deploying.tracing import calls_of, clean, is_in_place, shape_of
+from orthosparse.deploying.tracing import calls_of, clean, is_in_place, is_only_called, shape_of
 from orthosparse.hardware import to_float64
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -56,8 +56,11 @@ def own_layer(graph: fx.GraphModule, node: object) -> Layer | None:
     """Return the torch linear layer or convolution that a node calls, if nothing else uses it or its tensors."""
     if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return None
-    module = graph.get_submodule(str(node.target))
-    if not isinstance(module, LAYERS) or type(module) not in LAYERS or len(calls_of(graph)[str(node.target)]) > 1:
+    name = str(node.target)
+    module = graph.get_submodule(name)
+    if not isinstance(module, LAYERS) or type(module) not in LAYERS or len(calls_of(graph)[name]) > 1:
+        return None
+    if not is_only_called(graph, name):
         return None
     own = set(module.parameters())
     shared = any(other is not module and own & set(other.parameters(recurse=False)) for other in graph.modules())
@@ -99,7 +102,8 @@ def _channels_in_dim_one(node: fx.Node, layer: nn.Module) -> bool:
 def _affine(graph: fx.GraphModule, node: fx.Node) -> tuple[Tensor, Tensor] | None:
     """Return scale and shift of a batch norm with running statistics, in float64; None for any other node."""
     if node.op == "call_module" and type(norm := graph.get_submodule(str(node.target))) in NORMS:
-        return None if norm.training or norm.running_mean is None else scale_and_shift(norm)
+        fixed = not norm.training and norm.running_mean is not None
+        return scale_and_shift(norm) if fixed and is_only_called(graph, str(node.target)) else None
     if node.op != "call_function" or node.target is not functional.batch_norm or not node.args:
         return None
     arguments: dict[str, Any] = dict(zip(_ARGUMENTS, node.args, strict=False)) | dict(node.kwargs)

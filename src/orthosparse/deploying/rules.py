@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from orthosparse.deploying.folding import NORMS, own_layer
-from orthosparse.deploying.tracing import calls_of, shape_of
+from orthosparse.deploying.tracing import calls_of, is_only_called, shape_of
 from orthosparse.deploying.units import ChannelwiseRule, FlattenRule, LayerRule, ProductRule, Rule, SumRule
 
 _SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
@@ -47,8 +47,10 @@ def rules_of(graph: fx.GraphModule) -> dict[fx.Node, Rule]:
         shape = shape_of(node)
         if shape is None or node.op not in ("call_module", "call_function", "call_method"):
             continue
-        module = graph.get_submodule(str(node.target)) if node.op == "call_module" else None
-        if module is not None and len(calls[str(node.target)]) > 1 and any(True for _ in module.parameters()):
+        module = graph.get_submodule(name := str(node.target)) if node.op == "call_module" else None
+        if module is not None and not is_only_called(graph, name):
+            continue
+        if module is not None and len(calls[name]) > 1 and any(True for _ in module.parameters()):
             continue
         rule = _layer_rule(graph, node) or _rule(node, module, rules)
         if rule is not None:

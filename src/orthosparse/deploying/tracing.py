@@ -71,6 +71,14 @@ def calls_of(graph: fx.GraphModule) -> dict[str, list[fx.Node]]:
     return calls
 
 
+def is_only_called(graph: fx.GraphModule, name: str) -> bool:
+    """Whether a module has no hooks, and nothing reads its tensors but its own calls: then it may be changed."""
+    module = graph.get_submodule(name)
+    if module._forward_hooks or module._forward_pre_hooks:
+        return False
+    return not any(node.op == "get_attr" and node.target.rpartition(".")[0] == name for node in graph.graph.nodes)
+
+
 def clean(graph: fx.GraphModule) -> None:
     """Remove nodes and modules that nothing uses, and compile the graph to Python."""
     graph.graph.eliminate_dead_code()
