@@ -179,6 +179,15 @@ def test_a_compact_checkpoint_goes_into_a_model_that_was_never_masked(device, ma
     assert torch.equal(fresh.eval()(x), masked.eval()(x))
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_layer_without_weights_stays():
+    model = nn.Sequential(nn.Linear(4, 0), nn.Linear(0, 4))
+    masks = {"0": torch.ones(0, 4, dtype=torch.bool), "1": torch.ones(4, 0, dtype=torch.bool)}
+    orthosparse.attach(model, masks)
+    assert compact(model).exchanged == {}
+    assert masks_of(model).keys() == masks.keys()
+
+
 @pytest.mark.parametrize("kept", ["all", "first", "last"])
 @pytest.mark.parametrize("was_masked", [True, False])
 def test_a_choice_is_repeated_where_a_module_has_several_names(was_masked, kept, generator):

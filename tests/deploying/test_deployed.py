@@ -98,6 +98,15 @@ def test_a_layer_whose_weight_the_model_reads_keeps_its_units(generator):
     assert not table.notes
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_layers_without_units_stay(generator):
+    model = nn.Sequential(nn.Linear(6, 0), nn.ReLU(), nn.Linear(0, 3))
+    x = torch.randn(5, 6, generator=generator)
+    deployed, table = deploy(model, x, compile=False)
+    assert torch.equal(deployed(x), model(x))
+    assert not table.notes
+
+
 @pytest.mark.parametrize("state", ["masked", "compact", "baked"])
 def test_masked_compact_and_baked_models_deploy_alike(state, generator):
     model = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 8))

@@ -181,7 +181,7 @@ def _added(candidates: list[Candidate], chosen: list[Candidate]) -> list[Candida
 def _row(each: Candidate, chosen: list[Candidate], ratios: Mapping[str, float], timed: bool) -> Form:
     shape, taken = tuple(each.parameter.shape), {other.name: other.form for other in chosen}
     active = each.units * unit_of(each.form) ** 2 if each.mask is None else int(each.mask.count_nonzero())
-    density = active / each.parameter.numel()
+    density = active / max(1, each.parameter.numel())
     ratio, note = ratios.get(each.name), each.note
     if timed and not note and each.name not in taken:
         note = "not reached by the batch" if ratio is None else "slower"

@@ -243,7 +243,7 @@ def _constant(graph: fx.GraphModule, tensor: Tensor) -> fx.Node:
 
 def _first(like: Tensor) -> Tensor:
     first = torch.zeros_like(like)
-    first[0] = True
+    first[:1] = True
     return first
 
 
