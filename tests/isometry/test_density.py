@@ -224,6 +224,33 @@ def test_what_changes_a_tensor_in_place_has_the_paths_of_what_returns_a_new_one(
     assert all(torch.equal(found.layers[name].live, expected.layers[name].live) for name in masks)
 
 
+@pytest.mark.parametrize(
+    ("joined", "apart"),
+    [
+        (lambda a, b: torch.addcmul(a, b, b, value=-2), lambda a, b: a - 2 * b * b),
+        (lambda a, b: torch.addcdiv(a, b, a, value=-1), lambda a, b: a - b / a),
+        (lambda a, b: torch.addmm(a, b, torch.eye(4), alpha=-1), lambda a, b: a - b),
+        (lambda a, b: b + torch.tensordot(a, -torch.eye(4), 1), lambda a, b: b - a),
+        (lambda a, b: b + torch.inner(a, -torch.eye(4)), lambda a, b: b - a),
+    ],
+    ids=["addcmul", "addcdiv", "addmm", "tensordot", "inner"],
+)
+def test_negative_factors_of_joined_operations_close_no_path(joined, apart):
+    class Model(nn.Module):
+        def __init__(self, combine):
+            super().__init__()
+            self.first, self.second, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+            self.combine = combine
+
+        def forward(self, x):
+            return self.head(self.combine(self.first(x), self.second(x)))
+
+    masks = random_masks(Model(apart), 0.4, 0)
+    found, expected = (effective_density(Model(each), torch.ones(1, 4), masks=masks) for each in (joined, apart))
+    assert 0 < found.total == expected.total
+    assert all(torch.equal(found.layers[name].live, expected.layers[name].live) for name in masks)
+
+
 def zeros_in(masks, name, rows):
     mask = masks[name].clone()
     mask[rows] = False

@@ -19,6 +19,8 @@ from orthosparse.isometry import _sequences
 Flag = Callable[[Tensor], Tensor]
 Rule = Callable[..., Any]
 
+_FACTORS = ("alpha", "beta")  # of terms, among the arguments of products
+
 
 def is_signal(value: Any) -> bool:
     """Whether `value` is a tensor that depends on the input or on a weight."""
@@ -81,11 +83,21 @@ def _quotient(flag: Flag, a: Any, b: Any, **kwargs: Any) -> Any:
     return a / (abs(b).masked_fill(b == 0, 1) if isinstance(b, Tensor) else abs(b))
 
 
+def _with_term(term: Rule) -> Rule:
+    """Return a rule for a sum of which one term is a product or a quotient."""
+
+    def rule(flag: Flag, x: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
+        return _sum(flag, x, term(flag, tensor1, tensor2), alpha=value)
+
+    return rule
+
+
 def _flagged(function: Rule) -> Rule:
     """Return a rule that applies the function to absolute constants, for linear maps and the like."""
 
     def rule(flag: Flag, *args: Any, **kwargs: Any) -> Tensor:
-        return flag(function(*(_positive(arg) if isinstance(arg, Tensor) else arg for arg in args), **kwargs))
+        signless = {k: _positive(v) if isinstance(v, Tensor) or k in _FACTORS else v for k, v in kwargs.items()}
+        return flag(function(*(_positive(arg) if isinstance(arg, Tensor) else arg for arg in args), **signless))
 
     return rule
 
@@ -160,8 +172,8 @@ hardshrink rrelu prelu threshold dropout dropout1d dropout2d dropout3d alpha_dro
 feature_alpha_dropout log_softmax neg abs clamp clip clamp_min clamp_max sqrt square sin sinh asinh atan
 erf expm1 log1p round floor ceil trunc sign local_response_norm normalize detach"""
 _LIFTED = "sigmoid hardsigmoid softplus logsigmoid exp exp2 cos cosh log log2 rsqrt reciprocal erfc"
-_LINEAR = "linear bilinear matmul mm bmm mv addmm baddbmm addbmm addmv einsum conv1d conv2d conv3d"
-_LINEAR += " conv_transpose1d conv_transpose2d conv_transpose3d"
+_LINEAR = "linear bilinear matmul mm bmm mv dot inner outer tensordot addmm baddbmm addbmm addmv einsum"
+_LINEAR += " conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_SAME.split(), _same),
@@ -173,6 +185,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(["rsub"], _difference_from),
     **dict.fromkeys(["mul", "imul", "rmul", "multiply"], _product),
     **dict.fromkeys(["div", "idiv", "truediv", "itruediv", "divide", "true_divide"], _quotient),
+    "addcmul": _with_term(_product),
+    "addcdiv": _with_term(_quotient),
     **{name: _flagged(getattr(torch, name, None) or getattr(functional, name)) for name in _LINEAR.split()},
     **{f"max_pool{n}d": _pooled(n) for n in (1, 2, 3)},
     **{f"adaptive_max_pool{n}d": _adaptive(getattr(functional, f"adaptive_avg_pool{n}d")) for n in (1, 2, 3)},
