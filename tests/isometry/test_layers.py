@@ -173,6 +173,15 @@ def test_signal_sizes_leave_no_trace():
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
+def test_layers_that_are_called_by_keyword_are_measured_on_their_signal():
+    class ByKeyword(nn.Sequential):
+        def forward(self, x):
+            return self[1](input=self[0](input=x))
+
+    scores = orthogonality_score(ByKeyword(nn.Conv2d(2, 2, 3), nn.Conv2d(2, 2, 3)), torch.ones(2, 2, 9, 8))
+    assert [score.spatial for score in scores.values()] == [(9, 8), (7, 6)]
+
+
 @pytest.mark.parametrize("measure", [orthogonality_score, layer_singular_values])
 def test_weights_that_are_iterated_when_they_are_read_stay_where_they_were(measure, generator):
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))

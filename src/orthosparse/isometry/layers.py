@@ -228,17 +228,16 @@ def _signal_sizes(model: nn.Module, x: Tensor, layers: Mapping[str, Layer]) -> d
     """Return the spatial sizes of the signal that each convolution gets in a forward pass on `x`, if it runs."""
     check_input(x)
     model = unwrapped(model)
+    names: dict[nn.Module, str] = {
+        layer.module: name for name, layer in layers.items() if isinstance(layer.module, _ConvNd)
+    }
     sizes: dict[str, tuple[int, ...]] = {}
-    hooks = []
-    for name, layer in layers.items():
-        if isinstance(layer.module, _ConvNd):
-            sides = layer.parameter().dim() - 2
 
-            def hook(module: nn.Module, args: tuple[Any, ...], name: str = name, sides: int = sides) -> None:
-                del module
-                sizes[name] = tuple(args[0].shape[-sides:])
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        name, signal = names[module], args[0] if args else kwargs["input"]
+        sizes[name] = tuple(signal.shape[-len(layers[name].kernel) :])
 
-            hooks.append(layer.module.register_forward_pre_hook(hook))
+    hooks = [module.register_forward_pre_hook(note, with_kwargs=True) for module in names]
     try:
         with untraced(model, x.device), torch.no_grad(), substituted(model, frozen_state(model)), named_on_error("x"):
             model(x.detach().clone())
