@@ -56,6 +56,17 @@ def test_the_row_of_a_member_is_that_of_a_run_alone(tmp_path):
     assert alone["metrics"]["test_loss"] == pytest.approx(row["metrics"]["test_loss"], rel=1e-9)
 
 
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_rows_have_the_accuracies_after_every_epoch_that_the_help_names(tmp_path, capsys, split):
+    assert _together(tmp_path, "--start", "erk/base", *["--no-validation"] * (split == "test")) == 0
+    (row,) = _rows(tmp_path).values()
+    assert [name for name in row["curves"] if name.endswith("_accuracy")] == [f"{split}_accuracy"]
+    capsys.readouterr()
+    assert cli.main(["together", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the validation accuracy after every epoch (with --no-validation the test accuracy)" in said
+
+
 def test_a_finished_run_is_told_again_and_not_overwritten(tmp_path, capsys):
     assert _together(tmp_path, "--start", "erk/base", "--json") == 0
     first = capsys.readouterr().out

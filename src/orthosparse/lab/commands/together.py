@@ -56,7 +56,8 @@ def together(
 
     On a GPU, 45 perceptrons of 1000 layers take only a few times as long as one. Each network has the same start, masks
     and order of samples as if it were trained alone, and one that diverges does not affect the others. The rows, with
-    the test accuracy after every epoch, go to results.sqlite in --out, a store like that of `orthosparse paper run`.
+    the validation accuracy after every epoch (with --no-validation the test accuracy), go to results.sqlite in --out, a
+    store like that of `orthosparse paper run`.
 
     \b
     Examples:
