@@ -1,4 +1,4 @@
-"""AI: weights optimized towards orthogonality on given masks (approximated isometry, Lee et al. 2020)."""
+"""AI: weights optimized towards orthogonality on given masks (approximate isometry, Lee et al. 2020)."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,7 @@ def ai(
 ) -> Masks:
     """Minimize ||C C^T - gain^2 I||_F over the masked weights C of each matrix, by plain gradient descent.
 
-    This is approximated isometry (Lee et al. 2020). The norm is not squared. C is out x (in * taps), and C^T C is used
+    This is approximate isometry (Lee et al. 2020). The norm is not squared. C is out x (in * taps), and C^T C is used
     where that is smaller; groups and fused blocks are matrices of their own. The descent starts from the model's
     weights times their masks. The paper uses 10^4 iterations, and 10^3 for its 1000-layer networks. Each matrix gets
     the best of the states that are checked every 50 iterations, including the first, so its loss never increases.
