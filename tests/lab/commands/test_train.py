@@ -174,13 +174,15 @@ def test_an_option_of_the_sparse_start_without_a_density_is_not_ignored(tmp_path
     [
         (["--label-smoothing", "0.1", "--loss", "bce"], "--loss cross_entropy"),
         (["--momentum", "0.5", "--optimizer", "adamw"], "--optimizer sgd"),
+        (["--no-nesterov", "--optimizer", "adamw"], "--optimizer sgd"),
         (["--gamma", "0.5", "--schedule", "cosine"], "--schedule steps"),
+        (["--warmup-lr", "0.001"], "--warmup"),
         (["--min-lr", "0.001"], "--schedule cosine"),
     ],
 )
 def test_an_option_that_another_one_leaves_without_effect_is_not_ignored(tmp_path, capsys, more, needed):
     assert _train(tmp_path / "run", *more) == 2
-    option = more[0].removeprefix("--").replace("-", "_")
+    option = more[0].removeprefix("--").removeprefix("no-").replace("-", "_")
     assert f"error: {option}: expected {needed} with it; got" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

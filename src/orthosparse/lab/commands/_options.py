@@ -251,8 +251,11 @@ def check_effects(given: dict[str, Any], recipe: Any) -> None:
     """Raise a ValueError if a field of the recipe was given that another one leaves without effect."""
     for field in fields(recipe):
         option, _, needed = field.metadata.get("needs", "").partition("=")
-        if option and given.get(field.name) is not None and (got := getattr(recipe, option)) != needed:
-            raise ValueError(f"{field.name}: expected --{option} {needed} with it; got {got}")
+        if not option or given.get(field.name) is None:
+            continue
+        got = getattr(recipe, option)
+        if got != needed if needed else not got:
+            raise ValueError(f"{field.name}: expected --{f'{option} {needed}'.strip()} with it; got {got}")
 
 
 def _options(description: Any, *, optional: bool) -> Iterator[inspect.Parameter]:

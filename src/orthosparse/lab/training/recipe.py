@@ -16,8 +16,8 @@ def described(default: Any, help: str, **more: str) -> Any:  # noqa: A002 - its 
     """Return a field of a description that is an option of the commands.
 
     Args:
-        more: ``names``, the table whose names it takes, see `lab.names`; ``needs``, the value of another field
-            without which it has no effect.
+        more: ``names``, the table whose names it takes, see `lab.names`; ``needs``, the value of another field without
+            which it has no effect; the name alone stands for any value but 0.
     """
     return field(default=default, metadata={"help": help, **more})
 
@@ -35,7 +35,7 @@ class Recipe:
     batch: int = described(128, "Samples per optimizer step, over all processes.")
     weight_decay: float = described(1e-4, "Weight decay.")
     momentum: float = described(0.9, "Momentum of SGD.", needs="optimizer=sgd")
-    nesterov: bool = described(True, "Use Nesterov momentum with SGD.")
+    nesterov: bool = described(True, "Use Nesterov momentum with SGD.", needs="optimizer=sgd")
     optimizer: str = described("sgd", "Optimizer: sgd, adamw or lamb.", names="optimizer")
     schedule: str = described("steps", "Schedule of the learning rate: steps, cosine or constant.", names="schedule")
     gamma: float = described(
@@ -43,7 +43,7 @@ class Recipe:
     )
     min_lr: float = described(0.0, "Learning rate that the schedule cosine falls towards.", needs="schedule=cosine")
     warmup: int = described(0, "Epochs of warm-up, in which the learning rate rises from --warmup-lr.")
-    warmup_lr: float = described(0.0, "Learning rate at the start of the warm-up.")
+    warmup_lr: float = described(0.0, "Learning rate at the start of the warm-up.", needs="warmup")
     decay_vectors: bool = described(True, "Apply weight decay to biases and normalization too.")
     loss: str = described("cross_entropy", "Loss: cross_entropy or bce.", names="loss")
     label_smoothing: float = described(0.0, "Label smoothing for cross_entropy.", needs="loss=cross_entropy")
