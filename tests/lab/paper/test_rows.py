@@ -163,6 +163,17 @@ def test_in_a_comparison_all_have_the_precision_that_most_of_them_have():
     assert RowIndex(rows).accuracy(asked[2]).values == [95.0]
 
 
+def test_a_label_beside_curves_that_were_not_trained_as_asked_does_not_say_in_what_it_differs_from_that():
+    asked = [Training("resnet32", "cifar10", 0.1, scheme=scheme) for scheme in ("base", "ai", "eoi")]
+    rows = [trained(scheme, precision="bf16") for scheme in ("base", "ai")]
+    for odd, said in ((trained("eoi", 30, "bf16"), "30 epochs in bf16"), (trained("eoi"), "200 epochs in tf32")):
+        index = RowIndex([*rows, odd]).comparing(asked)
+        assert [index.label("it", each) for each in asked] == ["it", "it", f"it ({said})"]
+    short = [trained(scheme, 20) for scheme in ("base", "ai")]
+    index = RowIndex([*short, trained("eoi", 30)]).comparing(asked)
+    assert [index.label("it", each) for each in asked] == ["it", "it", "it (30 epochs in tf32)"]
+
+
 def test_more_epochs_count_before_the_precision_asked_for():
     rows = [trained(scheme, 20) for scheme in ("base", "eoi")]
     rows += [trained(scheme, 30, "bf16", accuracy=0.6) for scheme in ("base", "eoi")]

@@ -142,11 +142,15 @@ class RowIndex:
         return experiment is not None and family(experiment.key()) in self._common
 
     def label(self, label: str, experiment: Experiment) -> str:
-        """Return the label of a curve, which says how it was trained if most others beside it were not so."""
+        """Return the label of a curve, which says how it was trained if most others beside it were not so.
+
+        It names what was asked for too, unless the others were not trained so either.
+        """
         rows, note = self.rows(experiment)
         if not rows or self.is_comparable(experiment):
             return label
-        return f"{label} ({note or setting_of(rows[0]['fields'])})"
+        others_as_asked = asked_of(experiment) in self._common.values()
+        return f"{label} ({note if others_as_asked else setting_of(rows[0]['fields'])})"
 
     def measured(self, experiment: Experiment | None, metric: str, *, scale: float = 1.0) -> Measurement | None:
         """Return a metric of every seed; runs without it (diverged) are counted in the note, where others have it."""
