@@ -42,6 +42,18 @@ def test_blocks_are_found_in_the_weight(generator):
     torch.testing.assert_close(found["block:32"](x), found["dense"](x))
 
 
+@pytest.mark.parametrize(
+    ("options", "sparse"), [({}, {"block:32", "entries"}), ({"padding": 1, "padding_mode": "circular"}, set())]
+)
+def test_blocks_of_a_pointwise_convolution_are_a_form_where_it_is_not_padded(options, sparse, generator):
+    layer = with_mask(nn.Conv2d(64, 64, 1, **options), tiled(torch.eye(2), 32, (64, 64, 1, 1)))
+    found, _ = forms_of("layer", layer)
+    assert set(found) == {"dense", "dense channels-last"} | sparse
+    x = torch.randn(2, 64, 3, 3, generator=generator)
+    for module in found.values():
+        torch.testing.assert_close(module(x), layer(x))
+
+
 def test_weights_of_value_zero_do_not_hide_a_structure(generator):
     layer = with_mask(
         nn.Linear(96, 64), tiled(torch.tensor([[True, False, False], [False, False, True]]), 32, (64, 96))

@@ -67,7 +67,7 @@ def candidates_of(model: nn.Module) -> list[Candidate]:
             raise ValueError(f"model: expected masks that lie in memory; that of {name!r} is on the meta device")
         note = f"tied to {len(tied)} more" if tied else _why_not(apart, module, tensor, masked)
         note = note or ("every weight is active" if bool(masked.holder.mask.all()) else "")
-        form = MASKED if note else "entries" if _has_taps(module) else form_of(masked.holder.mask)
+        form = MASKED if note else "entries" if has_taps(module) else form_of(masked.holder.mask)
         note = note or _without_kernel(form, module, masked.original)
         found.append(Candidate(name, module, tensor, masked.holder.mask, MASKED if note else form, note))
     return found
@@ -127,7 +127,7 @@ def _empty(candidate: Candidate) -> Compact:
     module: Any = candidate.module
     if isinstance(module, nn.Linear):
         return (SparseLinear if unit == 1 else BlockLinear)(*sizes, **options)
-    if _has_taps(module):
+    if has_taps(module):
         if unit > 1:
             raise ValueError("expected single entries, as a convolution of several taps has them; got blocks")
         names = ("stride", "padding", "dilation", "groups", "padding_mode")
@@ -183,7 +183,7 @@ def _why_not(apart: Mapping[nn.Module, str], module: nn.Module, tensor: str, mas
     return f"the layer also holds {others[0]!r}" if others else ""
 
 
-def _has_taps(module: Any) -> bool:
+def has_taps(module: Any) -> bool:
     """Whether a layer is a convolution that is no linear layer over channels: of several taps, padded, or in groups."""
     if not isinstance(module, _CONVOLUTIONS):
         return False
@@ -194,7 +194,7 @@ def _has_taps(module: Any) -> bool:
 def _without_kernel(form: str, module: nn.Module, weight: Tensor) -> str:
     """Say why the form has no kernel for the device and type of a weight, if so."""
     if form == "entries":
-        if _has_taps(module) and not has_convolutions():
+        if has_taps(module) and not has_convolutions():
             return "convolutions have no kernel: the package was built without a compiler"
         if weight.device.type not in ("cpu", "meta"):
             return f"single entries have no kernel on {weight.device.type}"

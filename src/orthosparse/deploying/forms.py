@@ -5,9 +5,9 @@ from copy import deepcopy
 import torch
 from torch import nn
 
-from orthosparse.compacting.forms import Candidate, build
+from orthosparse.compacting.forms import Candidate, build, has_taps
 from orthosparse.deploying.copies import in_format
-from orthosparse.deploying.folding import Layer, pads
+from orthosparse.deploying.folding import Layer
 from orthosparse.deploying.modules import EntriesConv, EntriesLinear
 from orthosparse.deploying.tracing import first_line
 from orthosparse.masking.formats import semi_structured
@@ -37,7 +37,7 @@ def forms_of(name: str, layer: Layer) -> tuple[dict[str, nn.Module], str]:
             forms[TWO_OF_FOUR] = _semi_structured(layer)
         except RuntimeError as error:  # torch has no kernel for this dtype or shape
             notes.append(f"2:4: {first_line(error)}")
-    if _is_matrix(layer) and (found := _blocks_of(active)):
+    if not has_taps(layer) and (found := _blocks_of(active)):
         block, mask = found
         forms[f"block:{block}"] = build(Candidate(name, layer, "weight", mask, f"block:{block}"))
     if note := _without_entries(layer):
@@ -61,13 +61,6 @@ def _blocks_of(active: torch.Tensor) -> tuple[int, torch.Tensor] | None:
             if 0 < _FILLED * block**2 * int(grid.sum()) <= number:
                 return block, tiled(grid, block, active.shape)
     return None
-
-
-def _is_matrix(layer: Layer) -> bool:
-    """Whether a layer is linear, or a 1x1 convolution without padding and groups."""
-    if isinstance(layer, nn.Linear):
-        return True
-    return set(layer.kernel_size) == {1} and layer.groups == 1 and not pads(layer)
 
 
 def _without_entries(layer: Layer) -> str:
