@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from orthosparse.hardware import on_threads
 from orthosparse.lab.data import Split, load
 from orthosparse.lab.models import build
 from orthosparse.lab.provenance import provenance
 from orthosparse.lab.training import Callback, Recipe, Run, State, recipe_for, train
-from orthosparse.lab.training.devices import one_thread
 
 
 def bare(split: Split, recipe: Recipe) -> Callable[[], None]:
@@ -92,7 +92,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.epochs < 2:
         parser.error(f"--epochs: expected 2 or more, as the first is not counted; got {given.epochs}")
-    with one_thread():
+    with on_threads(1):
         row = measure(given.root, given.epochs, given.density)
     print(
         f"train {row['train_seconds']:.3f} s, bare {row['bare_seconds']:.3f} s an epoch (median); "

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import orthosparse
+from orthosparse.hardware import on_threads
 from orthosparse.lab.provenance import provenance
-from orthosparse.lab.training.devices import one_thread
 
 WIDTHS = (16, 32, 64, 128)
 STARTS: dict[str, dict[str, Any]] = {
@@ -159,5 +159,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_thread():
+    with on_threads(1):
         main()

@@ -12,6 +12,7 @@ from contracts.models import MODELS
 from contracts.ranks import on_two_ranks
 from orthosparse import front_door, masking
 from orthosparse.counts import count_of
+from orthosparse.hardware import on_threads
 from orthosparse.structures import structure_of
 
 FREE = ("uniform", "er", "erk", "magnitude")
@@ -352,15 +353,12 @@ def test_layers_that_share_memory_without_being_tied_are_refused_since_one_would
 
 
 def test_bits_and_counts_do_not_depend_on_the_number_of_threads():
-    states, reports, before = [], [], torch.get_num_threads()
-    try:
-        for threads in (1, 2, 5):
-            torch.set_num_threads(threads)
+    states, reports = [], []
+    for threads in (1, 2, 5):
+        with on_threads(threads):
             model = nn.Sequential(nn.Linear(700, 900), nn.Linear(900, 700), nn.Linear(700, 40), nn.Conv2d(40, 50, 3))
             reports.append(orthosparse.sparsify(model, 0.1, bias_std=0.5, generator=torch.Generator().manual_seed(3)))
             states.append(model.state_dict())
-    finally:
-        torch.set_num_threads(before)
     counts = [[(row.layer, row.asked, row.got, row.note) for row in report.rows] for report in reports]
     assert counts[0] == counts[1] == counts[2]
     assert all(row.orthogonality < 1e-5 for report in reports for row in report.rows)

@@ -18,10 +18,8 @@ def shared(work, items, sizes):
 
 @pytest.fixture
 def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with on_threads(request.param):
+        yield request.param
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5], indirect=True)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthosparse import ramanujan
+from orthosparse.hardware import on_threads
 
 SIZES = st.integers(1, 24)
 
@@ -87,15 +88,11 @@ def test_values_are_uniform_on_the_orthogonal_group():
 
 
 def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads():
-    threads = torch.get_num_threads()
     drawn = []
-    try:
-        for number in (1, 2):
-            torch.set_num_threads(number)
+    for number in (1, 2):
+        with on_threads(number):
             drawn.append(ramanujan.sample((256, 512), 128, generator=seeded(3)))
             assert torch.get_num_threads() == number
-    finally:
-        torch.set_num_threads(threads)
     assert torch.equal(drawn[0][0], drawn[1][0])
     assert torch.equal(drawn[0][1], drawn[1][1])
     assert not torch.equal(drawn[0][1], ramanujan.sample((256, 512), 128, generator=seeded(4))[1])

@@ -187,6 +187,7 @@ def test_the_lab_uses_public_names(path):
         "layers",
         "lazy",
         "givens",
+        "hardware",
         "masking",
         "masking.deferred",
         "operators",

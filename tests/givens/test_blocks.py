@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from contracts.defaults import other_defaults
 from orthosparse.givens import sample_blocks
+from orthosparse.hardware import on_threads
 from orthosparse.structures import tiled
 
 
@@ -67,13 +68,8 @@ def test_entries_of_a_rotated_matrix_are_as_large_as_chance_has_it():
 
 def test_bits_depend_on_the_seed_alone():
     first = sample_blocks((192, 256), 30, 32, generator=seeded(7))
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        with other_defaults():
-            second = sample_blocks((192, 256), 30, 32, generator=seeded(7))
-    finally:
-        torch.set_num_threads(threads)
+    with on_threads(3), other_defaults():
+        second = sample_blocks((192, 256), 30, 32, generator=seeded(7))
     assert all(map(torch.equal, first, second))
     assert not torch.equal(first[0], sample_blocks((192, 256), 30, 32, generator=seeded(8))[0])
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 from contracts.defaults import other_defaults
 from contracts.rounding import rounding_floor
 from orthosparse import givens
+from orthosparse.hardware import on_threads
 from orthosparse.init import (
     conv_orthogonal_,
     delta_orthogonal_,
@@ -442,17 +443,13 @@ def test_a_dense_delta_kernel_has_no_zero_at_its_taps_and_only_zeros_elsewhere(t
 
 
 def test_bits_do_not_depend_on_the_number_of_threads():
-    threads = torch.get_num_threads()
     weights = []
-    try:
-        for number in (1, 2):
-            torch.set_num_threads(number)
+    for number in (1, 2):
+        with on_threads(number):
             weights.append([filled(fill, shape)[0] for fill, shape in FILLERS] + [filled(orthogonal_, (128, 128))[0]])
             weights[-1].append(filled(conv_orthogonal_, (64, 64, 3, 3))[0])
             weights[-1].append(filled(sparse_orthogonal_, (128, 128), density=0.2, threads=number)[0])
             assert torch.get_num_threads() == number
-    finally:
-        torch.set_num_threads(threads)
     assert all(torch.equal(one, two) for one, two in zip(*weights, strict=True))
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from orthosparse import SparseConv, SparseLinear
+from orthosparse.hardware import on_threads
 from orthosparse.operators import csr_kernel, csr_tables
 
 pytestmark = pytest.mark.skipif(not csr_kernel.is_built(), reason="the kernel was not built")
@@ -64,17 +65,13 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(batch):
     values = values * torch.randn(values.shape, generator=generator).exp()
     x, grad = torch.randn(700, batch, generator=generator), torch.randn(900, batch, generator=generator)
     found = {}
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 2, 8):
-            torch.set_num_threads(threads)
+    for threads in (1, 2, 8):
+        with on_threads(threads):
             found[threads] = [
                 csr_kernel.product(x, values, None, starts, columns),
                 csr_kernel.product(grad, values, None, *transposed),
                 csr_kernel.sampled(grad, x, starts, columns),
             ]
-    finally:
-        torch.set_num_threads(before)
     for threads in (2, 8):
         assert all(map(torch.equal, found[1], found[threads]))
 

@@ -7,6 +7,7 @@ from torch import nn
 
 from operators.convolutions import convolutions, entries_of
 from orthosparse.deploying.modules import EntriesConv
+from orthosparse.hardware import on_threads
 from orthosparse.operators import has_convolutions, windows
 
 pytestmark = pytest.mark.skipif(not has_convolutions(), reason="the kernel was not built")
@@ -84,9 +85,6 @@ def test_results_do_not_depend_on_the_number_of_threads(generator):
             windows.weight_grad(grad, x, row_starts, columns, geometry),
         ]
 
-    one, before = results(), torch.get_num_threads()
-    try:
-        torch.set_num_threads(5)
+    one = results()
+    with on_threads(5):
         assert all(torch.equal(many, alone) for many, alone in zip(results(), one, strict=True))
-    finally:
-        torch.set_num_threads(before)

@@ -3,6 +3,7 @@ import threading
 import pytest
 import torch
 
+from orthosparse.hardware import on_threads
 from orthosparse.schemes import _descent
 
 OPTIONS = {"target": 1.0, "iterations": 120, "rate": 0.1, "tolerance": 1e-6}
@@ -19,15 +20,11 @@ def test_bits_depend_neither_on_the_company_nor_on_the_threads(dtype, generator)
     shapes = [(16, 40), (40, 16), (16, 40), (7, 7), (200, 300), (200, 300), (200, 300), (1, 5)]
     starts, masks = matrices(shapes, generator, dtype)
     options = OPTIONS | {"iterations": 30}
-    threads = torch.get_num_threads()
     ends = {}
-    try:
-        for number in (1, 2):
-            torch.set_num_threads(number)
+    for number in (1, 2):
+        with on_threads(number):
             ends[number] = _descent.descend(starts, masks, **options)
             assert torch.get_num_threads() == number
-    finally:
-        torch.set_num_threads(threads)
     for index, (start, mask) in enumerate(zip(starts, masks, strict=True)):
         alone = _descent.descend([start], [mask], **options)[0]
         assert ends[1][index].shape == start.shape

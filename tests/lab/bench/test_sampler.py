@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from orthosparse.hardware import on_threads
 from orthosparse.lab.bench import sampler
 from orthosparse.lab.bench.sampler import Row, line, run
 
@@ -22,16 +23,12 @@ def test_exponent_is_the_power_of_the_size():
 
 
 def test_a_run_is_single_threaded_and_gives_the_threads_back():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
+    with on_threads(2):
         rows = run(["observation"], quick=True)
         next(rows)
         assert torch.get_num_threads() == 1
         rows.close()
         assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_lines_say_what_is_over_its_limit():

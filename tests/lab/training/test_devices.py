@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from orthosparse.lab.training.devices import arithmetic, device_of, is_first_rank, launch, one_thread, threads_for
+from orthosparse.hardware import on_threads
+from orthosparse.lab.training.devices import arithmetic, device_of, is_first_rank, launch, threads_for
 
 
 def test_one_process_on_the_cpu_needs_no_group():
@@ -51,28 +52,12 @@ def test_arithmetic_is_set_inside_and_restored_outside(precision):
     assert settings() == before
 
 
-def test_one_thread_inside_and_as_many_as_before_afterwards():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(RuntimeError, match="boom"), one_thread():
-            assert torch.get_num_threads() == 1
-            raise RuntimeError("boom")
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize(("weights", "batch", "threads"), [(129_400, 128, 1), (464_000, 128, 2), (16_000_000, 128, 2)])
 def test_small_steps_take_one_thread_and_large_ones_all(weights, batch, threads):
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
+    with on_threads(2):
         with threads_for(weights, batch):
             assert torch.get_num_threads() == threads
         assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_a_device_that_is_none_is_refused():

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
+from orthosparse.hardware import on_threads
 from orthosparse.lab.bench import compact_blocks, compact_convolutions, compact_entries
-from orthosparse.lab.training.devices import one_thread
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def run(checks: Sequence[str] = tuple(CHECKS), *, device: torch.device, quick: b
             if device.type == "cuda" or quick:
                 yield from (Row(name, *found) for found in check(device, quick))
             continue
-        with one_thread():
+        with on_threads(1):
             yield from (Row(name, *found) for found in check(device, quick))
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from orthosparse import givens
+from orthosparse.hardware import on_threads
 from orthosparse.lab.bench.timing import fresh, in_turn, shortest
-from orthosparse.lab.training.devices import one_thread
 
 _FIRST_CALL = """
 import torch, orthosparse, time
@@ -132,7 +132,7 @@ CHECKS = {"exactness": exactness, "speed": speed, "calls": calls, "growth": grow
 
 def run(checks: Sequence[str] = tuple(CHECKS), *, quick: bool = False) -> Iterator[Row]:
     """Yield the rows of the named checks, on one thread."""
-    with one_thread():
+    with on_threads(1):
         for check in checks:
             yield from CHECKS[check](quick)
 

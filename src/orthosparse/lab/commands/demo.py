@@ -31,6 +31,7 @@ def demo(
       orthosparse demo
       orthosparse demo --quick --out trial --seed 3
     """
+    from orthosparse.hardware import on_threads
     from orthosparse.lab.demo.charts import mask_and_spectra
     from orthosparse.lab.demo.isometries import measure
     from orthosparse.lab.demo.networks import Shape, build_starts, density_of, scaled_digits
@@ -43,13 +44,12 @@ def demo(
     from orthosparse.lab.rendering.html import write_page
     from orthosparse.lab.rendering.terminal import console, print_table
     from orthosparse.lab.training import Recipe
-    from orthosparse.lab.training.devices import one_thread
     from orthosparse.randomness import derive
 
     check_results(out)
     shape = Shape(depth=8, width=32, density=density, ai_iterations=100) if quick else Shape(density=density)
     recipe, to = Recipe(epochs=(2 if quick else 30) if epochs is None else epochs, lr=0.003, batch=64), console()
-    with one_thread():
+    with on_threads(1):
         with to.status("Drawing the starts"):
             data = scaled_digits()
             networks = build_starts(shape, data.in_shape, data.classes, seed)

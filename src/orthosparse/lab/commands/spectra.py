@@ -34,6 +34,7 @@ def spectra(
     """
     from functools import partial
 
+    from orthosparse.hardware import on_threads
     from orthosparse.lab.data import load
     from orthosparse.lab.paper.singular_values import points, save_picture
     from orthosparse.lab.sweep.display import Display
@@ -42,7 +43,6 @@ def spectra(
     from orthosparse.lab.sweep.rows import export
     from orthosparse.lab.sweep.runner import run as sweep
     from orthosparse.lab.sweep.store import Store
-    from orthosparse.lab.training.devices import one_thread
 
     check_at_least(1, limit=limit)
     check_results(out)
@@ -50,7 +50,7 @@ def spectra(
     pairs = [Pair(experiment, seed) for seed in whole_numbers(seeds) for experiment in asked]
     load("mnist", root)  # what is wrong with the data is said before anything is made
     store = Store(out / "rows.sqlite")
-    with one_thread(), Display() as display:
+    with on_threads(1), Display() as display:
         work = partial(perform, root=root, device="cpu")
         summary = sweep(pairs, store, partial(ENGINES["local"], jobs=1), perform=work, display=display)
     if summary.failed:

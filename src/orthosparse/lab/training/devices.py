@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from orthosparse.hardware import on_threads
+
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
@@ -164,21 +166,4 @@ _SMALL = 2**25
 
 def threads_for(weights: int, batch: int) -> AbstractContextManager[None]:
     """Compute steps of so many weights on one thread inside the block if they are small, else on as many as before."""
-    return one_thread() if weights * batch < _SMALL else nullcontext()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread inside the block: small products lose more by synchronizing threads than they gain.
-
-    Example:
-        >>> with one_thread():
-        ...     torch.get_num_threads()
-        1
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    return on_threads(1) if weights * batch < _SMALL else nullcontext()
