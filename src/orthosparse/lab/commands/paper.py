@@ -72,9 +72,9 @@ def list_(store: Stored = _STORE, json: Json = False) -> None:
     from orthosparse.lab.paper._chapters import chapters_of
     from orthosparse.lab.paper.status import status_of, status_table
     from orthosparse.lab.rendering.terminal import console, print_table
-    from orthosparse.lab.sweep.store import Store
+    from orthosparse.lab.sweep.store import rows_in
 
-    rows = Store(store).rows() if store.exists() else []
+    rows = rows_in(store)
     found = [status_of(chapter) for chapter in chapters_of(ITEMS, rows)]
     if json:
         print_json(found)
@@ -106,9 +106,9 @@ def queue(
     from orthosparse.lab.paper.forecast import forecast_of, forecast_table
     from orthosparse.lab.paper.queue import QUEUE
     from orthosparse.lab.rendering.terminal import console, print_table
-    from orthosparse.lab.sweep.store import Store
+    from orthosparse.lab.sweep.store import rows_in
 
-    rows, name = Store(store).rows() if store.exists() else [], on or device_name(device)
+    rows, name = rows_in(store), on or device_name(device)
     steps = [(entry, pairs_of_entry(entry)) for entry in QUEUE]
     found = forecast_of(steps, {(row["key"], row["seed"]) for row in rows}, estimates_of(rows, name))
     if json:

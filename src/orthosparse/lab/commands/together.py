@@ -141,10 +141,9 @@ def _name(model: str, shape: dict[str, int], data: str, density: float, seeds: S
 
 def _kept(folder: Path, pairs: Sequence[Any]) -> list[Any] | None:
     """Return the rows of a run that is done, in the order of the pairs; None where one of them has none."""
-    from orthosparse.lab.sweep.store import Store
+    from orthosparse.lab.sweep.store import rows_in
 
-    rows = Store(folder / STORE).rows() if (folder / STORE).exists() else []
-    found = {(row["key"], row["seed"]): row for row in rows}
+    found = {(row["key"], row["seed"]): row for row in rows_in(folder / STORE)}
     return [found[pair.name] for pair in pairs] if all(pair.name in found for pair in pairs) else None
 
 

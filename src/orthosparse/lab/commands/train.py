@@ -69,7 +69,7 @@ def train(
     """
     from orthosparse.lab.experiments.training import Training
     from orthosparse.lab.sweep.pairs import Pair, perform_pair
-    from orthosparse.lab.sweep.store import Store
+    from orthosparse.lab.sweep.store import Store, rows_in
     from orthosparse.lab.training.callbacks import Progress
     from orthosparse.lab.training.devices import is_first_rank, leave
 
@@ -84,7 +84,7 @@ def train(
     check_effects(given, training.recipe)
     folder = out or Path("runs") / _name(pair.experiment, seed)
     check_results(folder)
-    rows = _rows(folder)
+    rows = rows_in(folder / STORE)
     if rows and not resume:
         raise ValueError(f"out: {folder} holds a run already; resume it (--resume) or choose another folder")
     found = [row for row in rows if (row["key"], row["seed"]) == pair.name]
@@ -122,13 +122,6 @@ def _is_given(context: typer.Context, name: str) -> bool:
     """Whether an option was given, whatever its value."""
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
-
-
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of a run that is done; none where there is no store."""
-    from orthosparse.lab.sweep.store import Store
-
-    return Store(folder / STORE).rows() if (folder / STORE).exists() else []
 
 
 def _tell(row: dict[str, Any], folder: Path, *, json: bool) -> None:

@@ -234,6 +234,11 @@ def _use_wal(database: sqlite3.Connection) -> None:
         time.sleep(0.01)
 
 
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of the store at a path; none where there is no file, and none is made."""
+    return Store(path).rows() if path.exists() else []
+
+
 def together_of(row: dict[str, Any]) -> int:
     """Return how many pairs shared the time of a row: each has that of all.
 
