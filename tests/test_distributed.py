@@ -7,6 +7,7 @@ from torch import nn
 
 import orthosparse
 from contracts.ranks import on_two_ranks
+from contracts.states import state_of
 from orthosparse import distributed
 
 
@@ -14,10 +15,6 @@ def stage(rank):
     """The halves of a pipeline, of unequal sizes."""
     features = (32, 64) if rank == 0 else (64, 16)
     return nn.Sequential(nn.Linear(*features), nn.Tanh())
-
-
-def state_of(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
 
 
 def pipeline(rank):

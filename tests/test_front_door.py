@@ -10,22 +10,13 @@ from torch import nn
 import orthosparse
 from contracts.models import MODELS
 from contracts.ranks import on_two_ranks
+from contracts.states import assert_same, state_of
 from orthosparse import front_door, masking
 from orthosparse.counts import count_of
 from orthosparse.hardware import on_threads
 from orthosparse.structures import structure_of
 
 FREE = ("uniform", "er", "erk", "magnitude")
-
-
-def state_of(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def assert_same(before, after):
-    assert before.keys() == after.keys()
-    for name, value in before.items():
-        assert torch.equal(value, after[name]), name
 
 
 @pytest.mark.parametrize("scheme", ["base", "ai", "eoi"])

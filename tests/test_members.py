@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import orthosparse
+from contracts.states import state_of
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.masks import ScoredMasks
 
@@ -31,10 +32,6 @@ def halved(model, masks, *, layers, gain, bias_std, generator, factor=0.5):
         with torch.no_grad():
             layer.parameter().mul_(factor)
     return masks
-
-
-def state_of(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
 
 
 def test_a_distribution_of_ones_own_says_how_many_and_a_scheme_of_ones_own_with_what_values():

@@ -6,16 +6,8 @@ from torch import nn
 
 import orthosparse
 from contracts.models import MODELS
+from contracts.states import assert_same, state_of
 from orthosparse.counts import count_of
-
-
-def state_of(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def assert_same(before, after):
-    assert before.keys() == after.keys()
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 def flat(tensors):

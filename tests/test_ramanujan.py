@@ -5,14 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.seeded import seeded
 from orthosparse import ramanujan
 from orthosparse.hardware import on_threads
 
 SIZES = st.integers(1, 24)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @given(SIZES, SIZES, st.integers(0, 10**6))

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import orthosparse
+from contracts.states import state_of
 from deploying.models import NETWORKS, images, network
 from orthosparse import compact, deploy, sparsify
 from orthosparse.deploying import choosing, networks
@@ -20,10 +21,6 @@ def briefly(monkeypatch):
     """Time every form in seven single calls instead of seven blocks of calls: no law here is about close times."""
     monkeypatch.setattr(choosing, "_BLOCK", 0.0)
     monkeypatch.setattr(networks, "_BLOCK", 0.0)
-
-
-def weights_and_buffers(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
@@ -39,7 +36,7 @@ def test_outputs_are_those_of_the_model_in_eval_mode_for_any_batch(kind, generat
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_the_model_stays_as_it_was(kind, generator):
     model, x = network(kind, generator), images(generator)
-    before, modules = weights_and_buffers(model), list(model.modules())
+    before, modules = state_of(model), list(model.modules())
     deploy(model, x, compile=False)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(a is b for a, b in zip(model.modules(), modules, strict=True))

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from contracts.models import MODELS
+from distributions.scored import doubled, flattened
 from orthosparse.counts import count_of
 from orthosparse.distributions.grasp import grasp
 from orthosparse.layers import find_layers
@@ -36,10 +37,6 @@ def tiny_net():
 def explicit_scores(theta, loss):
     hessian = torch.autograd.functional.hessian(loss, theta)
     return theta * (hessian @ torch.autograd.functional.jacobian(loss, theta))
-
-
-def flattened(masks):
-    return torch.cat([mask.flatten() for mask in masks.values()])
 
 
 def largest(scores, count):
@@ -89,14 +86,7 @@ def gradients(model, loss_of):
 @pytest.mark.parametrize("model_name", MODELS)
 def test_scores_are_differences_of_gradients_along_the_gradient(model_name):
     """H g = (g(theta + h g) - g(theta - h g)) / 2 h, from plain backward passes of copies in float64."""
-    model = MODELS[model_name].make().double().train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        if isinstance(module, nn.MultiheadAttention):
-            module.dropout = 0.0
-    x, y = MODELS[model_name].batch()
-    x = x.double()
+    model, (x, y) = doubled(model_name)
 
     def loss_of(m):
         return F.cross_entropy(m(x) / 10, y)

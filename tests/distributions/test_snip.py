@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from contracts.models import MODELS, refilled
+from distributions.scored import doubled
 from orthosparse.counts import count_of
 from orthosparse.distributions.snip import snip
 from orthosparse.layers import find_layers
@@ -48,18 +49,6 @@ def assert_equal(masks, expected):
     assert masks.keys() == expected.keys()
     for name, mask in masks.items():
         assert torch.equal(mask, expected[name]), name
-
-
-def doubled(model_name):
-    """A tiny model and its batch in float64, without dropout, in train mode."""
-    model = MODELS[model_name].make().double().train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        if isinstance(module, nn.MultiheadAttention):
-            module.dropout = 0.0
-    x, y = MODELS[model_name].batch()
-    return model, (x.double(), y)
 
 
 @pytest.mark.parametrize("model_name", MODELS)

@@ -9,13 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from contracts.models import MODELS, Recomputed
+from distributions.scored import flattened
 from orthosparse.distributions.snip import snip
 from orthosparse.distributions.snip_iterative import snip_iterative
 from orthosparse.layers import find_layers
-
-
-def flattened(masks):
-    return torch.cat([mask.flatten() for mask in masks.values()])
 
 
 def force(model, density, rounds, batches):

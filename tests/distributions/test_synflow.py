@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from contracts.models import CLASSES, MODELS, refilled
 from contracts.traces import differences, trace_of
+from distributions.scored import flattened
 from orthosparse.distributions.synflow import synflow
 from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of
@@ -23,10 +24,6 @@ def linear_net(*widths, seed=0, activation=None):
         modules += [nn.Linear(a, b, bias=False), *([activation()] if activation else [])]
     model = nn.Sequential(*(modules[:-1] if activation else modules))
     return refilled(model, torch.Generator().manual_seed(seed))
-
-
-def flattened(masks):
-    return torch.cat([mask.flatten() for mask in masks.values()])
 
 
 def explicit(matrices, density, rounds):

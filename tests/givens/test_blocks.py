@@ -4,13 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.defaults import other_defaults
+from contracts.seeded import seeded
 from orthosparse.givens import sample_blocks
 from orthosparse.hardware import on_threads
 from orthosparse.structures import tiled
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def gram_error(matrix):

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.defaults import other_defaults
+from contracts.seeded import seeded
 from orthosparse import givens
 from orthosparse.givens import sampling, stream
 from orthosparse.randomness import draw_seed
@@ -16,10 +17,6 @@ BACKENDS = ["python", KERNEL]
 LAWS = [{}, {"start": "permuted"}, {"angle": 0.7}, {"stop": "first"}, {"stop": "closest"}]
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 every_law = pytest.mark.parametrize("law", LAWS, ids=str)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def gram_error(matrix):

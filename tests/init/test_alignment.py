@@ -6,16 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.rounding import rounding_floor
+from contracts.seeded import seeded
 from orthosparse import givens
 from orthosparse.init import alignment, sparse_delta_orthogonal_, sparse_orthogonal_
 from orthosparse.init.alignment import aligned_order, permute
 from orthosparse.masks import draw
 from orthosparse.orthogonality import orthogonality_score
 from orthosparse.structures import grid_of, tiled
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def saliency(shape, count, seed=0):

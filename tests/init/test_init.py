@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from contracts.defaults import other_defaults
 from contracts.rounding import rounding_floor
+from contracts.seeded import seeded
 from orthosparse import givens
 from orthosparse.hardware import on_threads
 from orthosparse.init import (
@@ -39,10 +40,6 @@ KERNELS = {
 FILLERS = [(fill, (5, 7)) for fill in MATRICES.values()] + [(fill, (6, 4, 3, 3)) for fill in KERNELS.values()]
 FILLER_NAMES = [*MATRICES, *KERNELS]
 every_filler = pytest.mark.parametrize(("fill", "shape"), FILLERS, ids=FILLER_NAMES)
-
-
-def seeded(seed=0):
-    return torch.Generator("cpu").manual_seed(seed)
 
 
 def filled(fill, shape, dtype=torch.float64, seed=0, **options):

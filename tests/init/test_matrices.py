@@ -3,14 +3,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.seeded import seeded
 from orthosparse import givens
 from orthosparse.counts import count_of
 from orthosparse.init import sparse_orthogonal_
 from orthosparse.structures import grid_of, structure_of, tiled
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @settings(max_examples=40, deadline=None)

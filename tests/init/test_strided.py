@@ -6,13 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from contracts.seeded import seeded
 from orthosparse.init import delta_orthogonal_, sparse_delta_orthogonal_
 from orthosparse.orthogonality import orthogonality_score
 from orthosparse.strides import phases_of
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def matrix_of(conv, size):

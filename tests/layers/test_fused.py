@@ -7,24 +7,13 @@ import torch
 from torch import nn
 
 import orthosparse
+from contracts.seeded import seeded
+from layers.transformers_models import built, error
 from orthosparse import find_layers
 from orthosparse.layers.fused import fused_parts
 
 HIDDEN, HEADS = 64, 8
 TINY = {"num_hidden_layers": 2, "hidden_size": HIDDEN, "num_attention_heads": HEADS, "vocab_size": 50}
-
-
-def error(matrix):
-    """||A^T A - I||_F on the smaller side, in float64."""
-    a = matrix.detach().double()
-    a = a if a.shape[0] >= a.shape[1] else a.T
-    return float((a.T @ a - torch.eye(a.shape[1], dtype=torch.float64)).norm())
-
-
-def built(model, config, **sizes):
-    transformers = pytest.importorskip("transformers")
-    with torch.random.fork_rng(devices=[]):  # their own initialization draws from the global generator
-        return getattr(transformers, model)(getattr(transformers, config)(**sizes))
 
 
 def neox():
@@ -152,12 +141,12 @@ def test_every_scheme_fills_rows_that_alternate(scheme, transposed):
 
         def __init__(self):
             super().__init__()
-            self.w = nn.Parameter(torch.randn(*((8, 24) if transposed else (24, 8)), generator=generator()))
+            self.w = nn.Parameter(torch.randn(*((8, 24) if transposed else (24, 8)), generator=seeded()))
 
     model = nn.ModuleDict({"fused": Fused()})
     split = {"fused.w": {"parts": (16, 8), "repeats": 4}}
     options = {"iterations": 2000} if scheme == "ai" else {}
-    report = orthosparse.sparsify(model, 0.5, scheme=scheme, split=split, generator=generator(), **options)
+    report = orthosparse.sparsify(model, 0.5, scheme=scheme, split=split, generator=seeded(), **options)
     weight = model["fused"].w.detach()
     pieces = (weight.T if transposed else weight).reshape(4, 6, 8)
     errors = [error(pieces[:, :4].reshape(16, 8)), error(pieces[:, 4:].reshape(8, 8))]
@@ -167,13 +156,9 @@ def test_every_scheme_fills_rows_that_alternate(scheme, transposed):
         assert max(errors) < 1e-5
 
 
-def generator():
-    return torch.Generator().manual_seed(0)
-
-
 def test_a_split_convolution_may_alternate():
     model = nn.Sequential(nn.Conv1d(4, 12, 3, padding=1))
-    orthosparse.sparsify(model, 0.6, split={"0": {"parts": 3, "repeats": 2}}, generator=generator())
+    orthosparse.sparsify(model, 0.6, split={"0": {"parts": 3, "repeats": 2}}, generator=seeded())
     center = model[0].weight.detach()[..., 1].view(2, 3, 2, 4)
     assert all(error(center[:, part].reshape(4, 4)) < 1e-5 for part in range(3))
 
@@ -238,7 +223,7 @@ def test_parts_are_read_off_the_module_around_them_or_unknown(name, out, attribu
 
 def test_the_report_names_fused_layers_whose_parts_are_unknown():
     model = nn.ModuleDict({"attn": Attention("query_key_value", 48)})
-    report = orthosparse.sparsify(model, 0.5, generator=generator())
+    report = orthosparse.sparsify(model, 0.5, generator=seeded())
     assert report.rows[0].note == "treated as one matrix: its fused parts are unknown, pass split="
     reported = nn.ModuleDict({"attn": Attention("query_key_value", 48)})
     assert orthosparse.sparsify(reported, 0.5, split={"*.query_key_value": 3}).rows[0].note == ""
@@ -247,7 +232,7 @@ def test_the_report_names_fused_layers_whose_parts_are_unknown():
 def test_blocks_of_alternating_rows_lie_in_one_piece_of_their_matrix():
     model = nn.Sequential(nn.Linear(64, 128))
     split = {"0": {"parts": 2, "repeats": 2}}  # pieces of 32 rows
-    report = orthosparse.sparsify(model, 0.5, structure="block:64", split=split, generator=generator())
+    report = orthosparse.sparsify(model, 0.5, structure="block:64", split=split, generator=seeded())
     pieces = model[0].weight.detach().view(2, 2, 32, 64)
     assert all(error(pieces[:, part].reshape(64, 64)) < 1e-5 for part in range(2))
     blocks = orthosparse.masks_of(model)["0"].view(4, 32, 2, 32).sum((1, 3))

@@ -5,28 +5,13 @@ import torch
 from torch import nn
 
 import orthosparse
+from contracts.seeded import seeded
+from layers.transformers_models import built, error
 from orthosparse import find_layers, isometry
 from orthosparse.layers.find import left_dense
 
 HIDDEN, INNER, EXPERTS = 32, 48, 4
 TINY = {"num_hidden_layers": 2, "hidden_size": HIDDEN, "num_attention_heads": 4, "vocab_size": 50}
-
-
-def error(matrix):
-    """||A^T A - I||_F on the smaller side, in float64."""
-    a = matrix.detach().double()
-    a = a if a.shape[0] >= a.shape[1] else a.T
-    return float((a.T @ a - torch.eye(a.shape[1], dtype=torch.float64)).norm())
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def built(model, config, **sizes):
-    transformers = pytest.importorskip("transformers")
-    with torch.random.fork_rng(devices=[]):  # their own initialization draws from the global generator
-        return getattr(transformers, model)(getattr(transformers, config)(**sizes))
 
 
 def mixtral():
@@ -88,7 +73,7 @@ MODELS = {
 def test_every_experts_matrices_are_orthogonal_by_themselves(name):
     make, readings = MODELS[name]
     model, experts = make()
-    report = orthosparse.sparsify(model, 0.3, generator=generator())
+    report = orthosparse.sparsify(model, 0.3, generator=seeded())
     layers = {layer.tensor: layer for layer in find_layers(model).values() if layer.module is experts}
     assert set(layers) == set(readings)
     rows, masks = {row.layer: row for row in report.rows}, orthosparse.masks_of(model)
@@ -141,8 +126,8 @@ class Mixture(nn.Module):
 
     def __init__(self, experts=3):
         super().__init__()
-        self.up = nn.Parameter(torch.randn(experts, 8, 24, generator=generator(1)))
-        self.down = nn.Parameter(torch.randn(experts, 8, 24, generator=generator(2)))
+        self.up = nn.Parameter(torch.randn(experts, 8, 24, generator=seeded(1)))
+        self.down = nn.Parameter(torch.randn(experts, 8, 24, generator=seeded(2)))
 
     def forward(self, x):
         return ((x @ self.up).relu() @ self.down.mT).sum(0)
@@ -152,7 +137,7 @@ class Mixture(nn.Module):
 def test_declared_stacks_are_filled_by_every_scheme(scheme):
     model = nn.ModuleDict({"moe": Mixture()})
     options = {"iterations": 2000} if scheme == "ai" else {}
-    report = orthosparse.sparsify(model, 0.25, distribution="uniform", scheme=scheme, generator=generator(), **options)
+    report = orthosparse.sparsify(model, 0.25, distribution="uniform", scheme=scheme, generator=seeded(), **options)
     errors = {
         "moe.up": [error(expert.T) for expert in model["moe"].up],
         "moe.down": [error(expert) for expert in model["moe"].down],
@@ -192,10 +177,10 @@ def test_a_wrong_declaration_of_experts_is_refused(declared):
 @pytest.mark.parametrize("grow", ["gradient", "random"])
 def test_a_rewirer_moves_the_masks_of_experts(grow):
     model = Mixture()
-    orthosparse.sparsify(model, 0.3, generator=generator())
+    orthosparse.sparsify(model, 0.3, generator=seeded())
     before = orthosparse.masks_of(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    rewirer = orthosparse.Rewirer(model, optimizer, grow=grow, every=2, steps=40, generator=generator())
+    rewirer = orthosparse.Rewirer(model, optimizer, grow=grow, every=2, steps=40, generator=seeded())
     for _ in range(4):
         optimizer.zero_grad()
         model(torch.ones(3, 5, 8)).square().sum().backward()
@@ -210,7 +195,7 @@ def test_a_rewirer_moves_the_masks_of_experts(grow):
 @pytest.mark.torchvision
 def test_biases_of_experts_are_filled_with_the_others_and_are_no_matrices():
     model, experts = gpt_oss()
-    report = orthosparse.sparsify(model, 0.3, bias_std=0.5, generator=generator())
+    report = orthosparse.sparsify(model, 0.3, bias_std=0.5, generator=seeded())
     assert experts.gate_up_proj_bias.detach().std() == pytest.approx(0.5, rel=0.2)
     assert not any("experts" in name for name in report.left)
 
@@ -234,9 +219,9 @@ def test_experts_of_unknown_layout_stay_dense_and_are_listed():
 @pytest.mark.parametrize("name", ["mixtral", "gpt_oss", "qwen2_moe"])
 def test_a_mixture_trains_and_keeps_its_masks(name):
     model, _ = MODELS[name][0]()
-    orthosparse.sparsify(model, 0.3, generator=generator())
+    orthosparse.sparsify(model, 0.3, generator=seeded())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    ids = torch.randint(50, (2, 9), generator=generator())
+    ids = torch.randint(50, (2, 9), generator=seeded())
     for _ in range(2):
         model(input_ids=ids, labels=ids).loss.backward()
         optimizer.step()
@@ -247,6 +232,6 @@ def test_a_mixture_trains_and_keeps_its_masks(name):
 
 def test_stacks_of_experts_have_entries_where_other_layers_have_blocks():
     model = nn.ModuleDict({"moe": Mixture(), "fc": nn.Linear(64, 64)})
-    report = orthosparse.sparsify(model, 0.4, structure="block:16", generator=generator())
+    report = orthosparse.sparsify(model, 0.4, structure="block:16", generator=seeded())
     assert [row.note for row in report.rows][:2] == ["entries: a stack of experts"] * 2
     assert max(error(expert) for expert in model["moe"].down) < 1e-5

@@ -9,23 +9,20 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from contracts.ranks import on_two_ranks
+from contracts.seeded import seeded
 from masking.models import Tied, coins, filled
 from orthosparse import masking
 
 
-def drawn(seed):
-    return torch.Generator().manual_seed(seed)
-
-
 def sparse(seed):
-    model = filled(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)), drawn(seed))
-    masking.attach(model, coins(model, ["0", "2"], drawn(seed + 100)))
+    model = filled(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)), seeded(seed))
+    masking.attach(model, coins(model, ["0", "2"], seeded(seed + 100)))
     return model
 
 
 def tied(seed):
-    model = filled(Tied(), drawn(seed))
-    masking.attach(model, coins(model, ["one"], drawn(seed + 100)))
+    model = filled(Tied(), seeded(seed))
+    masking.attach(model, coins(model, ["one"], seeded(seed + 100)))
     return model
 
 
@@ -158,7 +155,7 @@ def tensor_parallel(rank):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    mesh, x = init_device_mesh("cpu", (2,)), torch.randn(3, 6, generator=drawn(5))
+    mesh, x = init_device_mesh("cpu", (2,)), torch.randn(3, 6, generator=seeded(5))
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     for style in plan:
         model = sparse(0)
@@ -167,7 +164,7 @@ def tensor_parallel(rank):
             parallelize_module(model, mesh, {style: plan[style]})
         assert_equal(model.state_dict(), before)
     # The other order; and a checkpoint of one process.
-    model = filled(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)), drawn(1))
+    model = filled(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)), seeded(1))
     parallelize_module(model, mesh, plan)
     masking.load_sparse(model, sparse(0).state_dict())
     torch.testing.assert_close(model(x), sparse(0)(x))

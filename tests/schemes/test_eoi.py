@@ -4,13 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from contracts.seeded import seeded
 from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of, draw
 from orthosparse.schemes.eoi import eoi, eoi_floor
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def mask_of(shape, count):

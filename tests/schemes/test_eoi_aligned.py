@@ -7,6 +7,7 @@ from torch import nn
 import orthosparse
 from contracts.models import MODELS
 from contracts.scores import score_through_stride
+from contracts.seeded import seeded
 from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of, draw, overlap
 from orthosparse.orthogonality import orthogonality_score
@@ -14,10 +15,6 @@ from orthosparse.schemes.eoi import eoi
 
 everywhere = pytest.mark.parametrize("kind", MODELS)
 OPTIONS = [{}, {"core": 0.4}, {"tap": "center"}, {"tap": "random"}, {"depthwise": "shift"}, {"depthwise": "center"}]
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def masks_for(model, density=0.4):

@@ -5,14 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.seeded import seeded
 from orthosparse.init import sparse_delta_orthogonal_, sparse_orthogonal_
 from orthosparse.schemes._live import fill_live_
 
 sizes = st.integers(1, 9)
-
-
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 def masks_with_empty_channels(shape, seed):

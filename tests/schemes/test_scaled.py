@@ -3,13 +3,10 @@ import torch
 from torch import nn
 
 import orthosparse
+from contracts.seeded import seeded
 from orthosparse.layers import find_layers
 from orthosparse.masks import draw
 from orthosparse.schemes.scaled import scaled
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def dense(module, seed=1):

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from contracts.seeded import seeded
 from orthosparse.lab.models import DENSE_INITS, build, dense_init
 from orthosparse.layers import find_layers
 from orthosparse.orthogonality import orthogonality_score
@@ -13,10 +14,6 @@ ORTHOGONAL = [kind for kind in DENSE_INITS if kind != "default"]
 def small(generator, **own):
     options = {"classes": 10, "in_shape": (3, 16, 16), "depth": 8, "width": 6, "generator": generator}
     return build("cnn1000", **{**options, **own})
-
-
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("kind", ["conv_orthogonal", "delta_orthogonal"])

@@ -6,7 +6,6 @@ import sweep_toys
 from orthosparse.lab.sweep.budget import run_for, seconds_of
 from orthosparse.lab.sweep.engines import ENGINES
 from orthosparse.lab.sweep.estimates import Estimates
-from orthosparse.lab.sweep.store import Store
 
 
 def test_a_time_is_read_in_hours_minutes_and_seconds():
@@ -14,11 +13,6 @@ def test_a_time_is_read_in_hours_minutes_and_seconds():
     for wrong in ("", "25", "m", "5m2h", "-5m", "0m", "1.5h", "soon"):
         with pytest.raises(ValueError, match="budget: expected a time like 25m"):
             seconds_of(wrong)
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "results.sqlite")
 
 
 def timed(seconds, steps, store):

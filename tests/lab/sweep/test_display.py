@@ -1,7 +1,6 @@
 import io
 import itertools
 
-import pytest
 import sweep_toys
 from rich.console import Console
 
@@ -9,12 +8,6 @@ from orthosparse.lab.sweep import display as throttle
 from orthosparse.lab.sweep.display import Display
 from orthosparse.lab.sweep.engines import ENGINES
 from orthosparse.lab.sweep.runner import run
-from orthosparse.lab.sweep.store import Store
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "results.sqlite")
 
 
 def sweep(pairs, store, **options):

@@ -8,12 +8,6 @@ from orthosparse.lab.experiments.training import Training
 from orthosparse.lab.sweep.display import Display
 from orthosparse.lab.sweep.pairs import Pair
 from orthosparse.lab.sweep.preparing import prepare
-from orthosparse.lab.sweep.store import Store
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "rows.sqlite")
 
 
 def pair(seed=1, **changes):

@@ -18,15 +18,10 @@ from orthosparse.lab.sweep.engines import ENGINES
 from orthosparse.lab.sweep.estimates import Estimates
 from orthosparse.lab.sweep.pairs import Pair, Task, perform
 from orthosparse.lab.sweep.runner import run
-from orthosparse.lab.sweep.store import Owner, Store
+from orthosparse.lab.sweep.store import Owner
 
 LOCAL = ENGINES["local"]
 PROGRAM = Path(sweep_toys.__file__)
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "results.sqlite")
 
 
 def sweep(pairs, store, **options):

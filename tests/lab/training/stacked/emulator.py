@@ -36,3 +36,8 @@ def _built(source, activation):
         ]  # of two headers of the same name, the first one is used
         subprocess.run(["g++", *flags, *includes, "-x", "c++", cuda_library.SOURCES / source, "-o", out], check=True)
         return ctypes.CDLL(str(out))
+
+
+def error(mine, theirs):
+    """Return the norm of the difference, relative to that of the whole."""
+    return float((mine.double() - theirs.double()).norm() / theirs.double().norm())

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lab.training.stacked.emulator import emulated_circular, needs_compiler
+from lab.training.stacked.emulator import emulated_circular, error, needs_compiler
 from lab.training.stacked.interpreted import passed, slab_of
 from orthosparse.lab.models.stages import Grid, Stage
 from orthosparse.lab.training.stacked import circular_launches
@@ -18,11 +18,6 @@ CPU = torch.device("cpu")
 def stage_of(layers, **changes):
     given = {"inputs": 128, "outputs": 128, "grid": Grid(8, 8, 3, 1), "activation": "tanh", **changes}
     return Stage(tuple(f"layer{index}" for index in range(layers)), **given)
-
-
-def error(mine, theirs):
-    """Return the norm of the difference, relative to that of the whole."""
-    return float((mine.double() - theirs.double()).norm() / theirs.double().norm())
 
 
 def check(kernels, slab, images, generator, tolerance):

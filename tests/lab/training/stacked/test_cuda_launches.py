@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lab.training.stacked.emulator import emulated, needs_compiler
+from lab.training.stacked.emulator import emulated, error, needs_compiler
 from orthosparse.lab.models import ACTIVATIONS
 from orthosparse.lab.models.stages import Grid, Stage
 from orthosparse.lab.training.stacked import cuda_launches
@@ -49,11 +49,6 @@ class Case:
         found += 0 if shortcut_grad is None else shortcut_grad.float()
         v, _ = TORCH.activation_backward(found, PreviousLayer(self.x.float(), self.previous_z.float(), self.activation))
         return v, torch.stack([weight_grad(grad, x, weight, self.grid) for grad, weight, x in triples])
-
-
-def error(mine, theirs):
-    """Return the norm of the difference, relative to that of the whole."""
-    return float((mine.double() - theirs.double()).norm() / theirs.double().norm())
 
 
 def check_forward(kernels, case):

@@ -1,0 +1,8 @@
+import pytest
+
+from orthosparse.lab.sweep.store import Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results.sqlite")
