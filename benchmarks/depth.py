@@ -9,6 +9,7 @@ runs on networks of its own; the fastest of three counts.
 import sys
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,25 +38,25 @@ def compacted(layers: int) -> nn.Module:
     return model
 
 
-def reloaded(model: nn.Module) -> None:
-    """Load a model's own state."""
-    orthosparse.load_sparse(model, model.state_dict())
+def saved(layers: int) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """Return a dense network, and the state of a masked one."""
+    return network(layers), masked(layers).state_dict()
 
 
 # By name: what makes the network, and the call.
-CALLS: dict[str, tuple[Callable[[int], nn.Module], Callable[[nn.Module], object]]] = {
+CALLS: dict[str, tuple[Callable[[int], Any], Callable[[Any], object]]] = {
     "sparsify": (network, lambda model: orthosparse.sparsify(model, DENSITY, seed=0)),
     "prune, dense": (network, lambda model: orthosparse.prune(model, DENSITY)),
     "prune, masked": (masked, lambda model: orthosparse.prune(model, DENSITY / 2)),
     "replace_masks": (masked, lambda model: orthosparse.replace_masks(model, orthosparse.masks_of(model))),
-    "load_sparse": (masked, reloaded),
+    "load_sparse": (saved, lambda given: orthosparse.load_sparse(*given)),
     "compact": (masked, orthosparse.compact),
     "expand": (compacted, orthosparse.expand),
     "bake": (masked, orthosparse.bake),
 }
 
 
-def milliseconds(make: Callable[[int], nn.Module], call: Callable[[nn.Module], object], layers: int) -> float:
+def milliseconds(make: Callable[[int], Any], call: Callable[[Any], object], layers: int) -> float:
     """Return the milliseconds per layer of one call."""
     times = []
     for _ in range(3):
