@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from orthosparse.aliases import Scores
-from orthosparse.checks import check_finite
+from orthosparse.checks import check_finite, named_on_error
 from orthosparse.distributed import is_sharded
 from orthosparse.layers import Layer
 from orthosparse.substitution import copied
@@ -84,14 +84,10 @@ def tensors_in(inputs: Any) -> list[Tensor]:
 
 def outputs_on(model: nn.Module, inputs: Any) -> Any:
     """Return the output of `model` for copies of `inputs`; raise an error about the batch if it cannot take them."""
-    try:
+    with named_on_error("batch", f"the model cannot take inputs of {describe(inputs)}"):
         if isinstance(inputs, Mapping):
             return model(**copied(dict(inputs)))
         return model(*copied(inputs)) if isinstance(inputs, tuple | list) else model(copied(inputs))
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
-        raise ValueError(f"batch: the model cannot take inputs of {describe(inputs)}: {error}") from error
 
 
 def describe(value: Any) -> str:
