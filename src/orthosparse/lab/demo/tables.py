@@ -28,17 +28,11 @@ def sampler_table(samples: Sequence[Sample]) -> Table:
 
 
 def network_table(
-    isometries: Mapping[str, Isometry],
-    densities: Mapping[str, float],
-    history: History | None = None,
-    *,
-    title: str = "",
+    isometries: Mapping[str, Isometry], densities: Mapping[str, float], history: History, *, title: str = ""
 ) -> Table:
-    """Return a row for each start: density and singular values, and, once trained, loss and accuracy."""
-    headings = ["start", "density", "mean singular value", "largest"]
+    """Return a row for each start: density and singular values, loss and accuracy."""
+    headings = ("start", "density", "mean singular value", "largest", "training loss", "test accuracy")
     rows = [[LABELS[name], f"{densities[name]:.4f}", f"{s.mean:.3g}", f"{s.max:.3g}"] for name, s in isometries.items()]
-    if history is not None:
-        headings += ["training loss", "test accuracy"]
-        for row, loss, accuracy in zip(rows, history.losses[-1], history.accuracies[-1], strict=True):
-            row += [f"{loss:.3f}", f"{100 * accuracy:.1f} %"]
+    for row, loss, accuracy in zip(rows, history.losses[-1], history.accuracies[-1], strict=True):
+        row += [f"{loss:.3f}", f"{100 * accuracy:.1f} %"]
     return plain_table(headings, rows, roles=list(isometries), title=title)

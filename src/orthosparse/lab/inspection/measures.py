@@ -20,6 +20,7 @@ from orthosparse.randomness import derive
 _SMALL = 512  # smaller side of a Jacobian up to which all its singular values are computed
 _LISTED = 4  # of each sample, where they are not
 _PARTS = 4  # of the work on a start, once it is made
+_PROBES, _TOLERANCE = 4, 1e-3  # of the matrix-free method
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,11 @@ class Effort:
     Attributes:
         samples: inputs whose Jacobian is computed, of those that are given; None: 4, or 1 where it is too large to
             compute in full.
-        probes, steps, tolerance: of the matrix-free method, see `isometry.singular_values`.
+        steps: of the matrix-free method, see `isometry.singular_values`.
     """
 
     samples: int | None = None
-    probes: int = 4
     steps: int = 6
-    tolerance: float = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +140,9 @@ def _spectrum(model: nn.Module, x: Tensor, head: Head, effort: Effort, seed: int
         x[: effort.samples or (4 if small else 1)],
         output=head.pick,
         k=None if small else min(_LISTED, side),
-        probes=effort.probes,
+        probes=_PROBES,
         steps=effort.steps,
-        tolerance=effort.tolerance,
+        tolerance=_TOLERANCE,
         generator=derive(seed, "probes"),
     )
 

@@ -71,18 +71,11 @@ def assemble_stack(
 
 
 def prepare_stack(
-    pairs: Pairs,
-    folder: Path,
-    *,
-    root: Path | str | None = None,
-    device: str = "auto",
-    workers: int | None = None,
-    progress: Report | None = None,
+    pairs: Pairs, folder: Path, *, root: Path | str | None, device: str, progress: Report
 ) -> list[str | None]:
     """Make the starts of runs that will train in one stack, and save them in its folder; return their problems.
 
-    Args:
-        workers: processes that make starts; None means one for each processor.
+    A process for each processor makes them.
 
     Raises:
         ValueError: networks that cannot be stacked; a folder that another process uses.
@@ -91,7 +84,7 @@ def prepare_stack(
     run, torch_device = pairs[0][0], device_of(device)
     with locked(folder):
         data = load(run.data, root, device=torch_device, validation=run.validation)
-        starts = _made_starts(pairs, data, torch_device, folder, root, workers, progress or _silent)
+        starts = _made_starts(pairs, data, torch_device, folder, root, None, progress)
         return [start.problem for start in starts]
 
 
