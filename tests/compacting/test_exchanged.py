@@ -285,7 +285,7 @@ def test_bad_arguments_are_refused_and_the_model_unchanged(arguments, error, mas
 
 @pytest.mark.parametrize("exchange", [compact, expand, orthosparse.bake])
 @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
-def test_hooks_on_a_weight_are_refused_since_its_exchange_would_lose_them(register, exchange, masked, generator):
+def test_hooks_on_a_weight_are_refused_since_its_exchange_would_lose_them(register, exchange, masked):
     if exchange is not compact:
         compact(masked)
     weight = next(p for p in masked.fc.parameters() if p is not masked.fc.bias)

@@ -26,7 +26,7 @@ def test_units_are_read_from_forms():
         unit_of("block:48")
 
 
-def test_a_full_mask_and_a_shape_of_its_own_stay_as_they_are(generator):
+def test_a_full_mask_and_a_shape_of_its_own_stay_as_they_are():
     class Own(nn.Linear):
         def forward(self, x):
             return 2 * super().forward(x)
@@ -64,7 +64,7 @@ def test_starts_of_whole_blocks_become_blocks(scheme, generator):
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_blocks_have_kernels_and_entries_do_not(generator):
+def test_on_a_gpu_blocks_have_kernels_and_entries_do_not():
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).cuda()
     attach(model, {"0": tiles(16, (4, 4)).cuda(), "1": torch.eye(64).bool().cuda()})
     first, second = candidates_of(model)

@@ -54,7 +54,7 @@ def test_a_form_whose_outputs_differ_is_refused(generator, monkeypatch):
     assert rows[0].note.startswith("entries: outputs differ by ")
 
 
-def test_layers_are_measured_on_what_chosen_layers_before_them_return(generator, monkeypatch):
+def test_layers_are_measured_on_what_chosen_layers_before_them_return(monkeypatch):
     shapes = []
 
     def seconds(calls, *_, **__):

@@ -171,7 +171,7 @@ def test_a_tolerance_that_rounding_exceeds_refuses_the_form(generator):
     assert refused or table.error == 0
 
 
-def test_keyword_arguments_and_defaults_choose_the_branch(generator):
+def test_keyword_arguments_and_defaults_choose_the_branch():
     class Scaled(nn.Module):
         def __init__(self):
             super().__init__()
@@ -215,7 +215,7 @@ def test_progress_counts_layers_and_networks(generator):
     assert seen[-1] == ("network", 4, 4)
 
 
-def test_threads_are_put_back(generator):
+def test_threads_are_put_back():
     before = torch.get_num_threads()
     deploy(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), threads=before + 1, compile=False)
     assert torch.get_num_threads() == before
@@ -257,7 +257,7 @@ def test_attention_that_reads_its_weights_itself_stays(generator):
     torch.testing.assert_close(deployed(x), model.eval()(x), rtol=1e-3, atol=1e-4)
 
 
-def test_progress_on_stderr_is_asked_for_and_anything_else_is_named(generator, capsys):
+def test_progress_on_stderr_is_asked_for_and_anything_else_is_named(capsys):
     deploy(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), compile=False)
     assert capsys.readouterr().err == ""
     deploy(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), compile=False, progress=True)

@@ -34,7 +34,7 @@ def test_a_model_reads_the_same_sizes_of_a_module_as_of_the_layer():
         assert {name: getattr(module, name, None) for name in sizes} == sizes
 
 
-def test_copies_and_loaded_states_compute_the_same(generator):
+def test_copies_and_loaded_states_compute_the_same():
     for layer, x in [(nn.Linear(5, 3), torch.ones(2, 5)), (nn.Conv2d(2, 3, 3), torch.ones(1, 2, 4, 4))]:
         layer.requires_grad_(False)
         module = EntriesLinear(layer) if isinstance(layer, nn.Linear) else EntriesConv(layer)

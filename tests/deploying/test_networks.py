@@ -12,7 +12,7 @@ def networks_of(model, x, tolerance=1e-9):
     return Networks(inference_copy(model, None), ((x,), {}), tolerance)
 
 
-def test_a_network_that_computes_something_else_is_refused_with_its_difference(generator):
+def test_a_network_that_computes_something_else_is_refused_with_its_difference():
     found = networks_of(nn.Sequential(nn.Linear(3, 3)), torch.ones(1, 3))
     assert not found.add("other", nn.Sequential(nn.Linear(3, 3)))
     assert set(found.by_name) == {"eager"}

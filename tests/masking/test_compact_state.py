@@ -50,7 +50,7 @@ def test_a_compact_checkpoint_goes_into_a_dense_model_which_is_then_masked(pair,
     assert same(plain, other, generator)
 
 
-def test_a_dense_checkpoint_is_read_at_the_indices_of_a_compact_model(pair, generator):
+def test_a_dense_checkpoint_is_read_at_the_indices_of_a_compact_model(pair):
     _, other = pair
     plain = Net().double()
     before = masks_of(other)["fc"]
@@ -58,7 +58,7 @@ def test_a_dense_checkpoint_is_read_at_the_indices_of_a_compact_model(pair, gene
     assert torch.equal(other.fc.weight, torch.where(before, plain.fc.weight, 0))
 
 
-def test_another_number_of_units_is_refused_and_nothing_changed(pair, generator):
+def test_another_number_of_units_is_refused_and_nothing_changed(pair):
     masked, other = pair
     state = masked.state_dict()
     state["fc.weight_mask"] = torch.ones_like(state["fc.weight_mask"])

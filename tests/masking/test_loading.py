@@ -64,7 +64,7 @@ def test_a_state_dict_that_does_not_fit_changes_nothing_at_all(kind, generator):
             assert_unchanged(model, before)
 
 
-def test_a_module_with_a_state_of_its_own_keeps_it_when_the_rest_does_not_fit(generator):
+def test_a_module_with_a_state_of_its_own_keeps_it_when_the_rest_does_not_fit():
     class Counter(nn.Module):
         def __init__(self):
             super().__init__()
@@ -123,7 +123,7 @@ def test_a_model_without_memory_needs_assignment(generator):
     assert not masking.is_sparsified(model)
 
 
-def test_a_model_that_loads_in_its_own_way_is_asked_to(generator):
+def test_a_model_that_loads_in_its_own_way_is_asked_to():
     class Renamed(nn.Sequential):
         def load_state_dict(self, state, strict=True, assign=False):
             return super().load_state_dict({key.removeprefix("old."): value for key, value in state.items()}, strict)

@@ -70,7 +70,7 @@ def test_denormal_numbers_are_as_before_for_the_caller(generator):
     assert denormal() == before
 
 
-def test_weights_that_sink_do_not_slow_it_down(generator):
+def test_weights_that_sink_do_not_slow_it_down():
     # A product far below the normal numbers is flushed where the work is done.
     seen = []
     _descent._in_threads(

@@ -273,7 +273,7 @@ def test_bad_options_are_refused_before_any_weight_is_touched(options):
     assert all(torch.equal(*pair) for pair in zip(before, model.parameters(), strict=True))
 
 
-def test_options_of_the_sampler_reach_it(generator):
+def test_options_of_the_sampler_reach_it():
     model = nn.Linear(40, 40).double()
     first = {
         str(options): eoi(model, {"weight": mask_of((40, 40), 400)}, generator=seeded(), **options)["weight"]

@@ -133,6 +133,6 @@ def test_a_wrong_argument_is_one_line_and_nothing_is_written(tmp_path, capsys, n
     assert not (tmp_path / "ship").exists()
 
 
-def test_a_file_in_the_place_of_the_folder_is_said_first(tmp_path, capsys, weights):
+def test_a_file_in_the_place_of_the_folder_is_said_first(capsys, weights):
     assert main(["deploy", str(weights), "--model", "mlp", "--example", "1x1x8x8", "--out", str(weights)]) == 2
     assert "out: expected a folder" in capsys.readouterr().err

@@ -128,7 +128,7 @@ def test_models_of_tokens_and_of_pixels_are_inspected_from_files_that_import_oth
         assert start["gradient_norm"] > 0
 
 
-def test_the_foot_of_the_page_repeats_the_page(nets, capsys, tmp_path):
+def test_the_foot_of_the_page_repeats_the_page(nets, tmp_path):
     given = ["nets.py:language", "--input", "tokens:5", "--classes", "7", "--option", "tap=random", "--exclude", "2"]
     assert main(["inspect", *given, "--density", "0.5", "--double", "--out", "first"]) == 0
     page = (tmp_path / "first" / "nets-py-language.html").read_text()

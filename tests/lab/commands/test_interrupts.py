@@ -100,7 +100,7 @@ def test_a_sweep_on_ray_ends_with_its_cluster_and_keeps_its_rows(tmp_path, numbe
     assert 1 <= len(Store(store).rows()) < 3
 
 
-def test_spectra_keeps_its_rows_and_goes_on_with_the_same_command(tmp_path, monkeypatch, capsys):
+def test_spectra_keeps_its_rows_and_goes_on_with_the_same_command(tmp_path, monkeypatch):
     given = ["spectra", "--root", str(FIXTURES), "--limit", "24", "--ai-iterations", "20", "--out", "spectra"]
     store = tmp_path / "spectra" / "rows.sqlite"
     words = interrupted(given, lambda: store.exists() and len(Store(store).names()) > 1, tmp_path)

@@ -142,7 +142,7 @@ def test_smoke_runs_the_tiny_version():
     assert [(row["fields"]["size"], row["seed"]) for row in stored()] == [(8, 7)]
 
 
-def test_epochs_replace_those_of_every_training_and_nothing_else(capsys):
+def test_epochs_replace_those_of_every_training_and_nothing_else():
     assert cli.main(["paper", "run", "tiny", "--epochs", "1"]) == 0
     assert [(row["kind"], row["fields"].get("epochs")) for row in stored()] == [
         ("training", 1),
@@ -362,7 +362,7 @@ def test_a_report_is_no_folder(capsys, tmp_path):
     assert "out: expected a file; got the folder" in capsys.readouterr().err
 
 
-def test_report_is_given_all_rows(paper, capsys):
+def test_report_is_given_all_rows(paper):
     assert cli.main(["paper", "run", "densities"]) == 0
     assert cli.main(["paper", "report", "--out", "page.md", "--format", "md"]) == 0
     ((count, out, options),) = paper

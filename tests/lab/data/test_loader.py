@@ -137,7 +137,7 @@ def test_an_epoch_holds_every_sample_once_in_an_order_of_its_own():
     assert orders[0] != torch.cat([y for _, y in batches(split, 0, seed=2)]).tolist()
 
 
-def test_images_keep_their_labels(cifar):
+def test_images_keep_their_labels():
     for x, y in batches(numbered(), recipe=Augmentation(pad=1, flip=True)):
         assert torch.equal(x[:, 0, 0, 0], y.float())
 

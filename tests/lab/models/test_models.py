@@ -71,7 +71,7 @@ def test_networks_return_logits_with_gradients_to_every_parameter(name, generato
 
 
 @pytest.mark.parametrize("name", [*SMALL, pytest.param("timm:resnet18", marks=OF_TIMM)])
-def test_a_generator_decides_the_weights_and_the_global_one_is_left_alone(name, generator):
+def test_a_generator_decides_the_weights_and_the_global_one_is_left_alone(name):
     options = {"classes": 5, "in_shape": CIFAR, **SMALL.get(name, {})}
     before = torch.get_rng_state()
     one, two = (build(name, generator=torch.Generator().manual_seed(seed), **options) for seed in (1, 1))
@@ -101,7 +101,7 @@ def test_a_network_has_an_activation_of_its_own(name, kind, generator):
 
 @OF_TIMM
 @pytest.mark.parametrize("name", ["efficientnet_b0", "resnet50", "deit3_small"])
-def test_timm_networks_take_the_classes_and_the_images_of_the_data(name, generator):
+def test_timm_networks_take_the_classes_and_the_images_of_the_data(name):
     model = on_meta(name, 13, (1, 64, 64))
     check_fits(model, (1, 64, 64), 13)
 

@@ -267,7 +267,7 @@ def test_what_another_runner_holds_is_left_to_it(store):
     assert [len(members) for members in stacks] == [3, 1]  # the fourth once its claim was void
 
 
-def test_a_stack_that_was_begun_waits_for_all_of_its_pairs(store, monkeypatch):
+def test_a_stack_that_was_begun_waits_for_all_of_its_pairs(store):
     def stopped(task, progress):
         raise KeyboardInterrupt
 

@@ -249,7 +249,7 @@ def test_a_row_with_a_wrong_part_is_named_and_left_out(text, tmp_path, part, val
     assert f"line 3: not a row ({part} is" in merged.problems[0]
 
 
-def test_a_row_that_is_refused_costs_no_file_after_it(text, tmp_path, toys):
+def test_a_row_that_is_refused_costs_no_file_after_it(text, tmp_path):
     bad = tmp_path / "bad.jsonl"
     lines = text.read_text().splitlines(keepends=True)
     bad.write_text(lines[0] + json.dumps(json.loads(lines[1]) | {"metrics": {"together": 0}}) + "\n")

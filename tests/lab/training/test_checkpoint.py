@@ -165,7 +165,7 @@ def test_only_damaged_checkpoints_are_the_same_error_every_time(tmp_path, caplog
     assert len(caplog.records) == 2  # each damage is said once
 
 
-def test_a_later_generation_replaces_a_damaged_one_of_the_same_step(tmp_path, caplog):
+def test_a_later_generation_replaces_a_damaged_one_of_the_same_step(tmp_path):
     save(tmp_path, 1, _tree(1))
     _flip(save(tmp_path, 2, _tree(2)).with_suffix(".safetensors"))
     assert _same(load(tmp_path), 1)

@@ -222,7 +222,7 @@ def test_moving_masks_need_masks(config):
 
 
 @pytest.mark.torchvision
-def test_data_that_does_not_fit_the_model_is_said_before_training(config):
+def test_data_that_does_not_fit_the_model_is_said_before_training():
     with pytest.raises(ValueError, match="in_shape"):
         train(Run("timm:vit_tiny_patch16_224", "digits", RECIPES["mlp"], model_options={"depth": 1}), seed=1)
 

@@ -75,7 +75,7 @@ def test_leaving_the_block_ends_the_processes(toys):
             os.kill(pid, 0)
 
 
-def test_a_cluster_s_options_are_refused(toys):
+def test_a_cluster_s_options_are_refused():
     with pytest.raises(ValueError, match="take --engine ray"):
         local(sweep_toys.perform, report=quiet, address="somewhere:6379")
     with pytest.raises(ValueError, match="take --engine ray"):
