@@ -151,15 +151,11 @@ def _drawn(layer: Layer, count: int, generator: torch.Generator) -> torch.Tensor
 def bernoulli(layers: Mapping[str, Layer], densities: Densities, generator: torch.Generator | None) -> Masks:
     """Return masks whose every entry is an independent coin, so that their counts are random."""
     check_entries(layers)
-    seed = draw_seed(generator)
-    return _on_layer_devices(
-        layers,
-        {name: _coins(layer.shape, derive(seed, name, "mask")) < densities[name] for name, layer in layers.items()},
-    )
-
-
-def _coins(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    return torch.rand(shape, generator=generator, dtype=torch.float32, device="cpu")
+    seed, masks = draw_seed(generator), Masks()
+    for name, layer in layers.items():
+        coins = torch.rand(layer.shape, generator=derive(seed, name, "mask"), dtype=torch.float32, device="cpu")
+        masks[name] = coins < densities[name]
+    return _on_layer_devices(layers, masks)
 
 
 def check_entries(layers: Mapping[str, Layer]) -> None:

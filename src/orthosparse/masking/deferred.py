@@ -26,7 +26,9 @@ class DeferredMasks:
     """
 
     def __init__(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        masks = {id(masked.original): masked for masked in _masks_alone(network)}
+        tensors = [masked for module in network.modules() for _, masked in masked_tensors(module)]
+        # Not those that another parametrization follows; a tied parameter once.
+        masks = {id(masked.original): masked for masked in tensors if len(masked) == 1}
         self._layers = [_Layer(masked, optimizer) for masked in masks.values()]
 
     def prepare(self) -> None:
@@ -105,8 +107,3 @@ class _Layer:
 
 def _is_unchanged(tensor: Tensor, noted: tuple[Tensor | None, int]) -> bool:
     return tensor is noted[0] and tensor._version == noted[1]
-
-
-def _masks_alone(network: nn.Module) -> list[MaskedTensor]:
-    """Return the masked tensors of a network that no further parametrization follows."""
-    return [masked for module in network.modules() for _, masked in masked_tensors(module) if len(masked) == 1]

@@ -84,7 +84,11 @@ def training_step(device: torch.device, quick: bool) -> Iterator[tuple[Any, ...]
 def trained(kind: str, widths: tuple[int, ...], density: float) -> Callable[[], None]:
     """Return a training step (SGD with momentum) of an MLP of so many active weights, ``masked`` or ``compact``."""
     generator = torch.Generator().manual_seed(0)
-    model = _masked(widths, density, generator) if kind == "masked" else _compact(widths, density, generator)
+    if kind == "masked":
+        model = _mlp(nn.Linear(*sides) for sides in pairwise(widths))
+        sparsify(model, density, distribution="uniform", scheme="base", generator=generator)
+    else:
+        model = _mlp(sparse_layer(*sides, density, generator) for sides in pairwise(widths))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     x, y = torch.randn(_BATCH, widths[0], generator=generator), torch.zeros(_BATCH, dtype=torch.int64)
 
@@ -102,16 +106,6 @@ def peak(*, reset: bool = False) -> int:
     if reset:
         Path("/proc/self/clear_refs").write_text("5")
     return 1024 * int(status["VmRSS" if reset else "VmHWM"].split()[0])
-
-
-def _masked(widths: tuple[int, ...], density: float, generator: torch.Generator) -> nn.Module:
-    model = _mlp(nn.Linear(*sides) for sides in pairwise(widths))
-    sparsify(model, density, distribution="uniform", scheme="base", generator=generator)
-    return model
-
-
-def _compact(widths: tuple[int, ...], density: float, generator: torch.Generator) -> nn.Module:
-    return _mlp(sparse_layer(*sides, density, generator) for sides in pairwise(widths))
 
 
 def _mlp(layers: Iterator[nn.Module]) -> nn.Module:

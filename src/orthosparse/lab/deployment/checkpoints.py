@@ -80,7 +80,10 @@ def _is_compact(path: Path) -> bool:
 
 def _state_in(path: Path) -> Mapping[str, Any]:
     try:
-        found = _unpickled(path) if _is_pickle(path) else safetensors.torch.load_file(path)
+        if _is_pickle(path):
+            found: Any = torch.load(path, map_location="cpu", weights_only=True)
+        else:
+            found = safetensors.torch.load_file(path)
     except (SafetensorError, UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"checkpoint: expected a state dict, as safetensors or torch.save; {path}: {error}") from error
     for name in _INSIDE:
@@ -94,7 +97,3 @@ def _state_in(path: Path) -> Mapping[str, Any]:
 def _is_pickle(path: Path) -> bool:
     with path.open("rb") as file:
         return zipfile.is_zipfile(path) or file.read(1) == b"\x80"
-
-
-def _unpickled(path: Path) -> Any:
-    return torch.load(path, map_location="cpu", weights_only=True)

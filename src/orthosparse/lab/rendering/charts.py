@@ -160,7 +160,8 @@ def _name_few(axes: Axes) -> None:
 
 
 def _draw_series(axes: Axes, series: Series, figure: Figure, gid: str) -> None:
-    xs, ys = [x for x, _ in _shown(series, figure)], [_nan(y) for _, y in _shown(series, figure)]
+    shown = _shown(series, figure)
+    xs, ys = [x for x, _ in shown], [math.nan if y is None else y for _, y in shown]
     options: dict[str, Any] = {"color": COLOURS[series.role][0], "label": series.label, "gid": gid, "lw": series.width}
     if series.bins:
         axes.fill_between(xs, ys, step="post", alpha=0.2, color=options["color"], gid=gid, linewidth=0)
@@ -219,7 +220,3 @@ def _words(series: Series, figure: Figure) -> Iterator[tuple[float, float, str]]
 def _legend_columns(series: Sequence[Series]) -> int:
     widest = max((len(each.label) for each in series), default=0)
     return max(1, min(len(series), 66 // (widest + 6)))
-
-
-def _nan(value: float | None) -> float:
-    return math.nan if value is None else value
