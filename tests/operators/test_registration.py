@@ -68,10 +68,11 @@ def test_without_gradients_the_result_is_the_same_and_forward_mode_drops_no_tang
 
 
 @pytest.mark.parametrize("kind", ["block", "csr"])
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.enable_grad])
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
-def test_a_trace_holds_the_operator_not_its_result(kind, generator):
+def test_a_trace_holds_the_operator_not_its_result(mode, kind, generator):
     product, values = products(generator)[kind]
     x = torch.randn(4, 48, generator=generator, dtype=torch.float64)
-    with torch.inference_mode():
+    with mode():
         traced = torch.jit.trace(product, (x, values))
         torch.testing.assert_close(traced(2 * x, values), product(2 * x, values))

@@ -29,7 +29,10 @@ def csr_linear(x: Tensor, values: Tensor, bias: Tensor | None, *tables: Tensor) 
     if under_autocast(x):
         x, values, bias = cast(torch.float32, x, values, bias)
     check_factors(x, values, inputs=len(tables[2]) - 1)
-    return linear(_KIND, _laid_out(x) if torch.is_grad_enabled() else x, values, bias, *tables)
+    # torch.jit.trace compares its graph with one that it traces without gradients.
+    traced = not torch.compiler.is_compiling() and torch._C._is_tracing()
+    backward = torch.is_grad_enabled() and not traced
+    return linear(_KIND, _laid_out(x) if backward else x, values, bias, *tables)
 
 
 def csr_tables(rows: Tensor, columns: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
