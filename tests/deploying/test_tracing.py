@@ -1,5 +1,7 @@
 """Graphs of models for inference."""
 
+import pickle
+
 import pytest
 import torch
 from torch import nn
@@ -28,6 +30,55 @@ def test_shapes_are_those_of_the_example(generator):
     assert [shape_of(node) for node in graph.graph.nodes][-2:] == [(2, 5), (2, 5)]
     record_shapes(graph, ((images(generator, batch=7),), {}))
     assert shape_of(calls_of(graph)["0"][0]) == (7, 10, 6, 6)
+
+
+class Optional(nn.Module):
+    """Takes arguments of all kinds, most of which have defaults."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x, scale=2.0, mask=None, sizes=(3.0, {"k": 1.0}), *rest, shift=True, **named):
+        y = self.fc(x) * scale * sizes[0] + sizes[1]["k"]
+        y = y if mask is None else y * mask
+        for each in (*rest, *named.values()):
+            y = y + each
+        return y + 1 if shift else y
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "names"),
+    [
+        (1, {}, ["x"]),
+        (2, {}, ["x", "scale"]),
+        (3, {}, ["x", "scale", "mask"]),
+        (1, {"mask": torch.arange(4.0)}, ["x", "mask"]),
+        (6, {}, ["x", "scale", "mask", "sizes", "rest_0", "rest_1"]),
+        (1, {"other": torch.ones(4)}, ["x", "other"]),
+    ],
+)
+def test_the_graph_takes_the_arguments_of_the_example_and_no_others(args, kwargs, names, generator):
+    model, x = inference_copy(Optional(), None), torch.randn(2, 4, generator=generator)
+    example = (x, 3.0, torch.ones(4), (1.0, {"k": 2.0}), 5.0, 6.0)[:args]
+    graph, reason = traced(model, (example, kwargs), 0.0)
+    assert not reason
+    assert [node.target for node in graph.graph.nodes if node.op == "placeholder"] == names
+    assert torch.equal(graph(*example, **kwargs), model(*example, **kwargs))
+    unpickled = pickle.loads(pickle.dumps(graph))  # noqa: S301
+    assert torch.equal(unpickled(*example, **kwargs), model(*example, **kwargs))
+    with pytest.raises(TypeError):
+        graph(*example, **kwargs, unknown=1.0)
+    if args < 6:
+        with pytest.raises(TypeError):
+            graph(*example, torch.zeros(4), **kwargs)
+
+
+def test_an_argument_that_is_none_keeps_a_model_from_being_traced():
+    model = inference_copy(Optional(), None)
+    graph, reason = traced(model, ((torch.ones(2, 4),), {"mask": None}), 0.0)
+    assert graph is None
+    assert reason.startswith("its torch.fx trace fails: TypeError: ")
 
 
 def test_a_model_that_cannot_be_traced_says_why(generator):

@@ -44,7 +44,8 @@ def deploy(
     Args:
         model: a masked, compact or dense model with zeros in its weights; it is not changed.
         example: what the model will be called with: a tensor, a tuple of arguments, or a dict of keyword arguments. Its
-            shapes matter: the fastest form for one sample may not be the fastest for sixty-four.
+            shapes matter: the fastest form for one sample may not be the fastest for sixty-four. Arguments that it
+            leaves out keep their defaults: the network that is returned may not take them.
         device: the device that the network will run on; by default, that of its parameters.
         threads: number of CPU threads that it will run on; by default, the number that torch uses now.
         tolerance: how much outputs may differ from those of `model`, as a fraction of the largest output; by default

@@ -1,6 +1,7 @@
 """Trace a model with torch.fx, without what does nothing in eval mode, or say why it cannot be traced."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,19 +22,52 @@ _ERRORS = (
 def traced(model: nn.Module, arguments: Arguments, tolerance: float) -> tuple[fx.GraphModule | None, str]:
     """Return the graph of `model` for these arguments, which shares its modules, or None and the reason."""
     try:
-        graph = fx.symbolic_trace(model, concrete_args=_defaults(model, arguments))
+        nodes = _Tracer(arguments).trace(model)
     except _ERRORS as error:
         return None, f"cannot be traced by torch.fx: {first_line(error)}"
+    plain = fx.Graph()  # without the tracer's class, which could not trace a pickled network again
+    plain.output(plain.graph_copy(nodes, {}))
+    graph = fx.GraphModule(model, plain, type(model).__name__)
     _make_inputs_positional(graph)
     _remove_no_ops(graph)
     _read_changes(graph)  # before code without readers is removed: changes in place are read by other names
-    if _changes_views(graph, arguments):
-        return None, "changes a tensor in place and reads it through a view"
-    clean(graph)
-    record_shapes(graph, arguments)
-    if difference(outputs_of(graph, arguments), outputs_of(model, arguments)) > tolerance:
-        return None, "its torch.fx trace computes something else"
-    return graph, ""
+    try:
+        if _changes_views(graph, arguments):
+            return None, "changes a tensor in place and reads it through a view"
+        clean(graph)
+        record_shapes(graph, arguments)
+        same = difference(outputs_of(graph, arguments), outputs_of(model, arguments)) <= tolerance
+    except ValueError as error:  # an argument that is None takes the branch for a tensor
+        return None, f"its torch.fx trace fails: {first_line(error.__cause__ or error)}"
+    return (graph, "") if same else (None, "its torch.fx trace computes something else")
+
+
+class _Tracer(fx.Tracer):
+    """Traces a model whose inputs are the arguments that it is given; the others keep their defaults for good."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        super().__init__()
+        self._arguments = arguments
+
+    def create_args_for_root(
+        self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
+    ) -> tuple[Callable[[], Any], list[Any]]:
+        """Return a function that runs the model, without arguments of its own; create its inputs."""
+        del is_module, concrete_args
+        args, kwargs = self._arguments
+        bound = inspect.signature(self.root.forward).bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            kind = bound.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                bound.arguments[name] = tuple(self._input(f"{name}_{number}") for number in range(len(value)))
+            elif kind is inspect.Parameter.VAR_KEYWORD:
+                bound.arguments[name] = {key: self._input(key) for key in value}
+            else:
+                bound.arguments[name] = self._input(name)
+        return lambda: root_fn(self.root, *bound.args, **bound.kwargs), []
+
+    def _input(self, name: str) -> fx.Proxy:
+        return self.create_proxy("placeholder", name, (), {})
 
 
 def record_shapes(graph: fx.GraphModule, arguments: Arguments) -> None:
@@ -85,19 +119,6 @@ def clean(graph: fx.GraphModule) -> None:
     graph.delete_all_unused_submodules()
     graph.graph.lint()
     graph.recompile()
-
-
-def _defaults(model: nn.Module, arguments: Arguments) -> dict[str, Any]:
-    """Return the arguments of forward that keep their defaults, which branches in it may depend on."""
-    args, kwargs = arguments
-    signature = inspect.signature(model.forward)
-    bound = signature.bind(*args, **kwargs).arguments
-    empty = inspect.Parameter.empty
-    return {
-        name: parameter.default
-        for name, parameter in signature.parameters.items()
-        if name not in bound and parameter.default is not empty
-    }
 
 
 def _make_inputs_positional(graph: fx.GraphModule) -> None:
