@@ -1,3 +1,6 @@
+import shutil
+from dataclasses import replace
+
 import pytest
 
 from orthosparse.lab.experiments.mask_picture import MaskPicture
@@ -84,6 +87,22 @@ def test_a_stack_some_of_whose_rows_are_there_gives_the_others(tmp_path):
 def test_a_stack_of_which_not_all_is_asked_for_is_left_alone(tmp_path):
     begin(stack(A, C), tmp_path)
     assert stacked([B, C], set(), 9, tmp_path) == [stack(B, C)]
+
+
+def test_a_stack_whose_folder_another_runner_removes_meanwhile_is_passed_over(tmp_path):
+    first, second = sorted([stack(A), stack(C)], key=lambda task: task.folder)
+    for task in (first, second):
+        begin(task, tmp_path)
+
+    class Names(set):
+        """Names of rows; when they are asked for, the other runner ends the second stack."""
+
+        def __contains__(self, name):
+            shutil.rmtree(tmp_path / second.folder, ignore_errors=True)
+            return super().__contains__(name)
+
+    pairs = [*first.pairs, *second.pairs]
+    assert stacked(pairs, Names(), 9, tmp_path) == [replace(first, begun=True), second]
 
 
 def test_a_stack_of_another_version_is_left_alone(tmp_path, caplog):

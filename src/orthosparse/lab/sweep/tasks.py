@@ -84,5 +84,7 @@ def _begun(runs: Path) -> Iterator[tuple[Pair, ...]]:
     for path in sorted(runs.glob(f"together-*/{_MEMBERS}")):
         try:
             yield tuple(Pair(experiment_of(key), seed) for key, seed in json.loads(path.read_text()))
+        except FileNotFoundError:  # another runner has just kept its rows
+            continue
         except ValueError as error:  # of another version
             _log.warning("%s is not resumed: %s", path.parent, error)
