@@ -3,6 +3,7 @@
 import json
 import logging
 import multiprocessing
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -25,6 +26,7 @@ from orthosparse.lab.training.run import Run
 from orthosparse.lab.training.saving import check_same
 
 _log = logging.getLogger(__name__)
+STARTS = "starts"  # the folder of them in that of a stack
 # Processes that use the GPU at once; more would wait for each other.
 _ON_DEVICE = 6
 # Suffixes of the names of tensors in a state dict that are not trained.
@@ -86,6 +88,16 @@ def start_of(
         tree = {"settings": settings, "warnings": start.warnings, "problem": start.problem}
         save(folder, 0, {**tree, "state": _packed(start.state)})
     return start
+
+
+def forget_problems(folder: Path) -> None:
+    """Remove the starts of a stack that could not be made, so that a call after that one tries them again.
+
+    Not once the stack has a checkpoint, which is one without these networks.
+    """
+    for start in sorted((folder / STARTS).glob("*")):
+        if (tree := load(start)) is not None and tree["problem"] is not None:
+            shutil.rmtree(start)
 
 
 def _made(run: Run, seed: int, data: Dataset, device: torch.device, descent: torch.device) -> Start:

@@ -25,7 +25,7 @@ from orthosparse.lab.training.stacked.chain import Chain, Link, NormedLayer, Poo
 from orthosparse.lab.training.stacked.fused import run_of
 from orthosparse.lab.training.stacked.slab import NormSlab, Slab
 from orthosparse.lab.training.stacked.stack import Network, Stack
-from orthosparse.lab.training.starts import Start, make_starts, start_of
+from orthosparse.lab.training.starts import STARTS, Start, forget_problems, make_starts, start_of
 from orthosparse.lab.training.state import State
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def assemble_stack(
     data = load(run.data, root, device=fabric.device, validation=run.validation)
     if workers is None and fabric.device.type != "cuda":
         workers = 1
+    if folder is not None and not resumed:
+        forget_problems(folder)
     starts = _made_starts(pairs, data, fabric.device, folder, root, workers, progress or _silent)
     return stack_of(pairs, starts, data, fabric, fused=fused, resumed=resumed)
 
@@ -84,6 +86,7 @@ def prepare_stack(
     run, torch_device = pairs[0][0], device_of(device)
     with locked(folder):
         data = load(run.data, root, device=torch_device, validation=run.validation)
+        forget_problems(folder)
         starts = _made_starts(pairs, data, torch_device, folder, root, None, progress)
         return [start.problem for start in starts]
 
@@ -224,7 +227,7 @@ def _made_starts(
     report: Report,
 ) -> Iterator[Start]:
     """Yield the start of every run, one at a time: all of them need as much memory as the stack."""
-    folders = [None if folder is None else folder / "starts" / f"{index:03d}" for index in range(len(pairs))]
+    folders = [None if folder is None else folder / STARTS / f"{index:03d}" for index in range(len(pairs))]
     workers = processors() if workers is None else workers
     saved_in = [each for each in folders if each is not None]
     if saved_in and workers > 1:
