@@ -118,7 +118,6 @@ def _forge(path, change):
         lambda record: {**record, "state": {"step": 1}},
         lambda record: {**record, "state": {"model": "none", "step": 1}},
         lambda record: {name: record[name] for name in ("steps", "sha256", "state")},
-        lambda record: {**record, "format": [[]]},
     ],
 )
 def test_a_forged_checkpoint_is_a_damaged_one(tmp_path, caplog, change):
@@ -137,6 +136,16 @@ def test_a_whole_checkpoint_of_another_kind_of_run_is_refused_and_stays_as_it_is
     assert not caplog.records
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert _same(load(tmp_path, {"step": int}, {"model": dict}), 1)
+
+
+def test_a_whole_checkpoint_of_another_version_is_refused_and_stays_as_it_is(tmp_path, caplog):
+    save(tmp_path, 1, _tree(1))
+    _forge(save(tmp_path, 2, _tree(2)), lambda record: {**record, "format": 2})
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match="expected format 1; got 2: resume with the version that wrote it"):
+        load(tmp_path)
+    assert not caplog.records
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("size", [2**12, 2**16])

@@ -57,7 +57,8 @@ def save(folder: Path, steps: int, tree: Any) -> Path:
 def load(folder: Path, parts: Parts | None = None, kind_parts: Parts | None = None) -> Any | None:
     """Return the tree of the newest whole checkpoint in `folder`, or None if there is none.
 
-    A damaged one is reported in the log and renamed, and the one before it is used.
+    A damaged one is reported in the log and renamed, and the one before it is used. One of another version is left as
+    it is, for that version.
 
     Args:
         parts: that every tree has, with their types; a tree without them is damaged. None accepts any tree.
@@ -65,12 +66,14 @@ def load(folder: Path, parts: Parts | None = None, kind_parts: Parts | None = No
             left as it is.
 
     Raises:
-        ValueError: there are checkpoints, and all of them are damaged; or the newest whole one is that of another kind
-            of run.
+        ValueError: there are checkpoints, and all of them are damaged; or the newest whole one is that of another
+            version or of another kind of run.
     """
     for path in _generations(folder):
         try:
             tree = _read(path, parts or {})
+        except _OtherFormatError:
+            raise
         except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
             _log.warning("%s is damaged (%s); trying the checkpoint before it", path, error)
             path.replace(path.with_suffix(_DAMAGED))
@@ -100,6 +103,10 @@ def tidy(folder: Path) -> None:
             tensors.unlink()
 
 
+class _OtherFormatError(ValueError):
+    """A whole checkpoint has the format of another version."""
+
+
 def _generations(folder: Path) -> list[Path]:
     return sorted(folder.glob("checkpoint-*.json"), reverse=True)
 
@@ -108,8 +115,10 @@ def _read(path: Path, parts: Parts) -> Any:
     record = json.loads(path.read_bytes())
     if not isinstance(record, dict) or record.pop("seal", None) != _seal(record):
         raise ValueError("its JSON does not match its seal")
-    if record["format"] != _FORMAT:
-        raise ValueError(f"its format is {record['format']}; this version reads {_FORMAT}")
+    if (found := record["format"]) != _FORMAT:
+        raise _OtherFormatError(
+            f"{path}: expected format {_FORMAT}; got {found!r}: resume with the version that wrote it"
+        )
     data = path.with_suffix(".safetensors").read_bytes()
     if hashlib.sha256(data).hexdigest() != record["sha256"]:
         raise ValueError("its tensors do not match their hash")
