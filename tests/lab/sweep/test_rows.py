@@ -34,7 +34,7 @@ def test_the_first_rows_keep_the_keys_of_their_trainings():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"metrics": {"value": None, "whole": 3, "yes": True, "several": [1, 0.5, None], "warnings": "in words"}},
+        {"metrics": {"value": None, "whole": 3, "yes": True, "warnings": "in words"}},
         {"metrics": {"together": 12}, "curves": {"loss": [0.5, None, 1], "none": []}},
         {"kind": "later", "key": '{"kind":"later","new":[1,{"a":null}]}', "fields": {"new": [1, {"a": None}]}},
         {"seed": 2**63 - 1},
@@ -64,7 +64,7 @@ def test_numbers_nothing_and_what_a_newer_version_has_are_no_fault(changes):
         ("fields", PICTURE["fields"] | {"size": 9}, "fields has another size than key"),
         ("fields", PICTURE["fields"] | {"epochs": "many"}, "epochs in fields is 'many'"),
         ("metrics", {"value": "text"}, "metric value is 'text'"),
-        ("metrics", {"value": [1, "text"]}, "metric value is [1, 'text']"),
+        ("metrics", {"value": [0.5, 0.25]}, "metric value is [0.5, 0.25]"),
         ("metrics", {"value": {}}, "metric value is {}"),
         ("metrics", {"value": 10**400}, "metric value is 1000"),
         ("metrics", {"value": float("inf")}, "metrics has text or numbers"),

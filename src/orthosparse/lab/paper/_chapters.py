@@ -145,7 +145,6 @@ def _machines(rows: list[Row]) -> str:
 
 
 def _run(label: str, row: Row) -> dict[str, Any]:
-    metrics = {name: value for name, value in row["metrics"].items() if not isinstance(value, list | dict)}
     curves = {
         name: {"step": 1, "y": values} if name in _WHOLE else thinned(values)
         for name, values in row["curves"].items()
@@ -155,6 +154,6 @@ def _run(label: str, row: Row) -> dict[str, Any]:
         "name": label,
         "seed": row["seed"],
         "about": f"{row['device']}, {row['wall_s']:.4g} s, commit {row['commit'] or 'unknown'}, {row['time']}",
-        "metrics": metrics,
+        "metrics": row["metrics"],
         "curves": curves,
     }

@@ -102,10 +102,9 @@ def _key_problem(row: dict[str, Any]) -> str:
 
 
 def _number_problem(row: dict[str, Any]) -> str:
-    """Return which of the metrics and curves is not made of numbers."""
+    """Return which of the metrics is not a number, or which of the curves is not made of numbers."""
     for name, value in row["metrics"].items():
-        several = value if isinstance(value, list) else [value]
-        if not all(map(_is_number, several)) and not (name in _TEXTS and isinstance(value, str)):
+        if not _is_number(value) and not (name in _TEXTS and isinstance(value, str)):
             return f"metric {name} is {_short(value)}"
     for name, values in row["curves"].items():
         if not isinstance(values, list) or not all(map(_is_number, values)):
