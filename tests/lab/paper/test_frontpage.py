@@ -74,6 +74,11 @@ def test_names_that_end_in_a_number_are_set_off_and_short_times_are_not_none():
     assert machine == "toy machine: 3 runs of less than 0.1 s"
 
 
+def test_names_with_commas_are_separated_by_semicolons():
+    ((*_, ours), _) = lines_of(rows_for(ITEMS["strides"].experiments()))
+    assert ours == "ERK: Base 50.00; EOI, one tap 50.00; EOI, tiles 50.00 (1 seed)"
+
+
 def test_a_part_that_stands_for_its_item_is_named_with_all_runs():
     ((item, command, machine, _, _),) = lines_of(rows_for(ITEMS["singular_values"].experiments()))
     assert item.startswith("Singular values of the input-output Jacobian. Mean singular value at density 0.05: ")
@@ -141,7 +146,7 @@ def test_the_largest_matrix_stands_for_the_efficiency():
     ((item, _, _, paper, ours),) = lines_of(rows_for(ITEMS["efficiency"].experiments()))
     assert item.endswith("Milliseconds at density 0.0625: n = 2048")
     assert paper == "a figure"
-    assert ours.startswith("EOI 2.000, SAO 2.000, AI, ours 2.000 (200 iterations instead of 10,000), ")
+    assert ours.startswith("EOI 2.000; SAO 2.000; AI, ours 2.000 (200 iterations instead of 10,000); ")
 
 
 def test_runs_that_trained_together_share_their_time():

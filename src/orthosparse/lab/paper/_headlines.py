@@ -111,9 +111,10 @@ def _blocks(cells: Sequence[tuple[Line, str]]) -> str:
         columns = list(zip(*(line.heads for line, _ in pairs), strict=True))
         shared = [heads[0] for heads in columns if len(pairs) > 1 and len(set(heads)) == 1]
         apart = [heads for heads in columns if len(pairs) == 1 or len(set(heads)) > 1]
-        names = map(" ".join, zip(*apart, strict=True))
-        numbers = ", ".join(f"{name}{_gap(name)}{text}" for name, (_, text) in zip(names, pairs, strict=True))
-        lines.append(": ".join([*shared, numbers]))
+        names = [" ".join(words) for words in zip(*apart, strict=True)]
+        numbers = [f"{name}{_gap(name)}{text}" for name, (_, text) in zip(names, pairs, strict=True)]
+        between = "; " if any("," in name for name in names) else ", "
+        lines.append(": ".join([*shared, between.join(numbers)]))
     return "<br>".join(lines)
 
 
