@@ -234,11 +234,11 @@ def prepare(
     items: Annotated[
         list[str], typer.Argument(metavar="ITEM", help="Tables or figures, see `paper list`.", **by_name("item"))
     ],
-    together: Annotated[int, typer.Option(min=1, help="As of `paper run`.")],
-    seeds: Annotated[str | None, typer.Option(help="As of `paper run`.")] = None,
+    together: Annotated[int, typer.Option(min=1, help="As for `paper run`.")],
+    seeds: Annotated[str | None, typer.Option(help="As for `paper run`.")] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="FILTER", help=_ONLY)] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="As of `paper run`.")] = None,
-    precision: Annotated[str | None, choice("precision", "As of `paper run`.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="As for `paper run`.")] = None,
+    precision: Annotated[str | None, choice("precision", "As for `paper run`.")] = None,
     root: Root = ROOT,
     store: Stored = _STORE,
     device: Device = "auto",
