@@ -7,9 +7,12 @@ masks that cost at most 10 %.
 """
 
 import argparse
+import json
+import sys
+from functools import partial
 from pathlib import Path
 
-from orthosparse.lab.bench.training import MODELS, Setting, run
+from orthosparse.lab.bench.training import MODELS, Setting, measure, table
 
 
 def main() -> None:
@@ -35,8 +38,12 @@ def main() -> None:
             channels_last=args.channels_last,
             compiled=args.compile,
         )
-        out = args.out and args.out.with_name(f"{args.out.stem}-{precision}{args.out.suffix}")
-        print(run(setting, out), flush=True)
+        rows = measure(setting, say=partial(print, file=sys.stderr, flush=True))
+        if args.out is not None:
+            out = args.out.with_name(f"{args.out.stem}-{precision}{args.out.suffix}")
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        print(table(setting, rows), flush=True)
 
 
 if __name__ == "__main__":

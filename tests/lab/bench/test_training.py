@@ -1,17 +1,15 @@
-import json
-
 import pytest
 
-from orthosparse.lab.bench.training import Setting, run
+from orthosparse.lab.bench.training import Setting, measure, table
 
 METHODS = ["plain eager", "dense", "masked"]
 
 
 @pytest.fixture(scope="module", params=["tf32", "bf16"])
-def measured(request, tmp_path_factory):
-    out = tmp_path_factory.mktemp("bench") / "rows.jsonl"
-    text = run(Setting(models=["mlp"], steps=2, repeats=1, device="cpu", precision=request.param), out)
-    return text, [json.loads(line) for line in out.read_text().splitlines()]
+def measured(request):
+    setting = Setting(models=["mlp"], steps=2, repeats=1, device="cpu", precision=request.param)
+    rows = measure(setting)
+    return table(setting, rows), rows
 
 
 def test_every_method_has_a_row_and_a_line(measured):
@@ -33,7 +31,6 @@ def test_ratios_are_those_of_the_times(measured):
 
 
 @pytest.mark.gpu
-def test_every_method_runs_on_a_gpu(tmp_path):
-    out = tmp_path / "rows.jsonl"
-    run(Setting(models=["resnet32"], steps=4, repeats=1, device="cuda"), out)
-    assert [json.loads(line)["method"] for line in out.read_text().splitlines()] == METHODS
+def test_every_method_runs_on_a_gpu():
+    rows = measure(Setting(models=["resnet32"], steps=4, repeats=1, device="cuda"))
+    assert [row["method"] for row in rows] == METHODS

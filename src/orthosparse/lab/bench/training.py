@@ -1,8 +1,6 @@
 """How fast training is: a plain loop, the lab's loop on the dense network, and on the masked one, side by side."""
 
-import json
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -188,12 +186,3 @@ def table(setting: Setting, rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     return "\n".join(lines)
-
-
-def run(setting: Setting, out: Path | None = None) -> str:
-    """Measure, write the rows to `out` as JSON lines, and return the table."""
-    rows = measure(setting, say=lambda line: print(line, file=sys.stderr, flush=True))
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return table(setting, rows)
