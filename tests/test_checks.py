@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import orthosparse
+from contracts.states import assert_same
 from orthosparse import checks, isometry
 
 X = torch.ones(2, 6)
@@ -51,7 +52,7 @@ def test_every_function_of_a_model_names_what_is_none(function, what):
     before = {name: value.clone() for name, value in state.items()}
     with pytest.raises(TypeError, match=r"^model: expected a "):
         OF_A_MODEL[function](model)
-    assert all(torch.equal(value, before[name]) for name, value in state.items())
+    assert_same(before, state)
 
 
 @pytest.mark.parametrize("masks", [None, nn.Linear(2, 2), [1], "x", {"0": None}, {0: torch.ones(1)}, {"0": np.ones(2)}])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import orthosparse
+from contracts.states import assert_same
 from orthosparse.counts import (
     apportion,
     check_density,
@@ -265,7 +266,7 @@ def test_one_density_for_all_is_the_uniform_distribution():
     seeded = [torch.Generator().manual_seed(3) for _ in range(2)]
     by_layer = DISTRIBUTIONS["uniform"](model_of(), {"*": 0.25}, generator=seeded[0])
     uniform = DISTRIBUTIONS["uniform"](model_of(), 0.25, generator=seeded[1])
-    assert all(torch.equal(mask, uniform[name]) for name, mask in by_layer.items())
+    assert_same(uniform, by_layer)
 
 
 def test_eoi_is_orthogonal_at_densities_by_layer_and_full_layers_are_dense():
@@ -345,7 +346,7 @@ def test_prune_goes_down_layer_by_layer_inside_its_masks():
         ValueError, match=r"density: expected at most 0\.0996094, that of the mask of 'blocks\.0'; got 0\.2"
     ):
         orthosparse.prune(model, {"blocks.0": 0.2, "head": 0.1})
-    assert all(torch.equal(mask, after[name]) for name, mask in orthosparse.masks_of(model).items())
+    assert_same(after, orthosparse.masks_of(model))
 
 
 def test_dense_ends_and_the_released_code_take_one_density():

@@ -7,7 +7,7 @@ from torch import nn
 
 import orthosparse
 from contracts.ranks import on_two_ranks
-from contracts.states import state_of
+from contracts.states import assert_same, state_of
 from orthosparse import distributed
 
 
@@ -22,7 +22,7 @@ def pipeline(rank):
     before = state_of(model)
     with pytest.raises(ValueError, match=r"^model: expected the same one on every rank .*'0\.weight' is \(64, 32\)"):
         orthosparse.sparsify(model, 0.2)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     assert not any("mask" in name for name in model.state_dict())
     # A stage without matrices, a wrong argument, unlike data on one rank: all of them raise.
     with pytest.raises((ValueError, RuntimeError), match="expected at least one layer to sparsify"):

@@ -3,6 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.states import assert_same
 from orthosparse.masks import (
     counts_of,
     densities_of,
@@ -141,9 +142,7 @@ def test_units_are_ranked_by_their_mean_score_an_entry(density, seed):
 
 def test_units_alone_or_entries_alone_are_the_top_of_their_kind():
     scores = {"a": torch.rand(4, 8, generator=torch.Generator().manual_seed(0)), "b": torch.rand(5, 3)}
-    assert all(
-        torch.equal(mask, top_k(scores, 11)[name]) for name, mask in top_units(scores, {"a": 1, "b": 1}, 11).items()
-    )
+    assert_same(top_k(scores, 11), top_units(scores, {"a": 1, "b": 1}, 11))
     high = {"a": torch.zeros(32, 32), "b": torch.ones(16, 16)}
     assert counts_of(top_units(high, {"a": 16, "b": 16}, 700)) == {"a": 512, "b": 256}  # 2.7 blocks: 3, b's first
 
@@ -157,7 +156,7 @@ def test_the_largest_within_given_masks_are_those_of_the_scores_inside(values, d
     count = data.draw(st.integers(0, sum(inside)))
     below = {name: score.where(within[name], -9.0) for name, score in scores.items()}
     kept = top_units(scores, {"a": 1, "b": 1}, count, within)
-    assert all(torch.equal(mask, kept[name]) for name, mask in top_k(below, count).items())
+    assert_same(kept, top_k(below, count))
     with pytest.raises(ValueError, match=rf"count: expected an integer in \[0, {sum(inside)}\]"):
         top_k(scores, sum(inside) + 1, within)
 

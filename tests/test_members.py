@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import orthosparse
-from contracts.states import state_of
+from contracts.states import assert_same, state_of
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.masks import ScoredMasks
 
@@ -49,7 +49,7 @@ def test_a_function_that_is_ours_under_its_own_name_gives_the_same_bits():
     own = {"distribution": DISTRIBUTIONS["er"], "scheme": orthosparse.SCHEMES["scaled"]}
     orthosparse.sparsify(given, 0.3, **own, generator=torch.Generator().manual_seed(1))
     first, second = state_of(named), state_of(given)
-    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert_same(second, first)
 
 
 def test_eoi_can_be_aligned_to_places_of_ones_own():
@@ -115,8 +115,7 @@ def test_what_a_function_returns_is_checked_and_the_model_is_unchanged(family, c
     with pytest.raises(error, match=re.escape(message)):
         orthosparse.sparsify(model, 0.3, **wrong)
     after = state_of(model)
-    assert before.keys() == after.keys()
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert_same(after, before)
 
 
 def test_parts_of_blocks_are_refused():
@@ -182,7 +181,7 @@ def test_scores_are_checked_like_masks(change):
     before = state_of(model)
     with pytest.raises(ValueError, match=r"'scored': .* floating-point scores of shape \(20, 12\) for '0'; got"):
         orthosparse.prune(model, 0.3, distribution=scored)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
 
 
 @pytest.mark.parametrize("progress", [False, lambda *call: None])

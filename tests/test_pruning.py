@@ -113,7 +113,7 @@ def test_a_state_dict_to_rewind_to_may_be_that_of_the_wrapped_model():
     start = {name: value + 1 for name, value in wrapped.state_dict().items()}
     orthosparse.prune(wrapped, 0.3, rewind=start)
     orthosparse.prune(plain.module, 0.3, rewind={name.removeprefix("module."): value for name, value in start.items()})
-    assert all(torch.equal(value, plain.state_dict()[name]) for name, value in wrapped.state_dict().items())
+    assert_same(plain.state_dict(), wrapped.state_dict())
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -16,6 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 from torch.utils.checkpoint import checkpoint
 
 from contracts.ranks import on_two_ranks
+from contracts.states import assert_same, state_of
 from orthosparse import masking
 from orthosparse.layers import leaf
 
@@ -153,7 +154,7 @@ def test_accumulated_gradients_give_the_weights_of_the_whole_batch(name):
 @pytest.mark.stack("EMA", "masked")
 def test_a_deep_copy_trains_alone_and_its_averages_are_those_of_its_weights(name):
     model = sparse()
-    before = {key: value.clone() for key, value in model.state_dict().items()}
+    before = state_of(model)
     twin = copy.deepcopy(model)
     ema = AveragedModel(twin, multi_avg_fn=get_ema_multi_avg_fn(0.5), use_buffers=True)
     swa = AveragedModel(twin)
@@ -393,7 +394,7 @@ def ddp_details(rank):
             wrapped = DistributedDataParallel(model)
             masking.attach(wrapped, apart)
             masking.synchronize(wrapped)
-        assert all(torch.equal(mask, first[name]) for name, mask in masking.masks_of(wrapped).items())
+        assert_same(first, masking.masks_of(wrapped))
         assert all(same_on_all(parameter.detach()) for parameter in model.parameters())
         assert all(leaf(model.get_submodule(n), "weight")[~m].count_nonzero() == 0 for n, m in first.items())
         # Two forward passes before one backward pass, though the wrapper writes to the buffers in each.
@@ -494,7 +495,7 @@ def fsdp_details(rank):
     masking.replace_masks(model, some_masks(seed=40 + rank))
     masking.synchronize(model)
     first = some_masks(seed=40)
-    assert all(torch.equal(mask, first[name]) for name, mask in masking.masks_of(model).items())
+    assert_same(first, masking.masks_of(model))
     assert leaf(model[3], "weight").full_tensor()[~first["3"]].count_nonzero() == 0
     # From inside, the module that shards cannot be found.
     inner = dense()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Generator, nn
 
 import orthosparse
+from contracts.states import assert_same
 from orthosparse import load_compact, masking, save_compact
 from orthosparse.archives.archive import from_bytes, to_bytes
 
@@ -87,7 +88,7 @@ def test_a_dense_model_gets_the_masks(path):
     load_compact(path, other)
     masks = masking.masks_of(other)
     assert masks.keys() == {"conv", "hidden"}
-    assert all(torch.equal(mask, masks[name]) for name, mask in masking.masks_of(model).items())
+    assert_same(masks, masking.masks_of(model))
     assert {id(parameter) for parameter in other.parameters()} == parameters
 
 
@@ -536,8 +537,7 @@ def test_the_file_of_an_averaged_model_loads_into_the_model_itself(generator, tm
     average = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
     orthosparse.save_compact(average, tmp_path / "average")
     orthosparse.load_compact(tmp_path / "average", other)
-    assert other.state_dict().keys() == model.state_dict().keys()
-    assert all(torch.equal(value, model.state_dict()[key]) for key, value in other.state_dict().items())
+    assert_same(model.state_dict(), other.state_dict())
     again = torch.optim.swa_utils.AveragedModel(other)
     orthosparse.load_compact(tmp_path / "average", again)
     assert int(again.n_averaged) == int(average.n_averaged)

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 import orthosparse
 from compacting.models import Net, batch_for, masked_net
+from contracts.states import assert_same
 from orthosparse import BlockConv1x1, BlockLinear, SparseConv, SparseConv1x1, SparseLinear, compact, expand, masks_of
 from orthosparse.modules.compact_module import Compact
 
@@ -66,7 +67,7 @@ def test_training_agrees_with_the_masked_model_and_the_way_back_is_exact(name, m
         torch.testing.assert_close(effective(twin)[key], value, rtol=1e-10, atol=1e-10)
     before = effective(twin)
     expand(twin, optimizer=other)
-    assert all(torch.equal(value, before[key]) for key, value in effective(twin).items())
+    assert_same(before, effective(twin))
     assert {key: value.shape for key, value in twin.state_dict().items()} == {
         key: value.shape for key, value in masked.state_dict().items()
     }
@@ -82,9 +83,9 @@ def test_compact_then_expand_changes_nothing(masked):
     compact_masks = masks_of(masked)
     expand(masked)
     assert list(masked.state_dict()) == list(before)
-    assert all(torch.equal(value, before[key]) for key, value in masked.state_dict().items())
+    assert_same(before, masked.state_dict())
     assert list(compact_masks) == list(masks)
-    assert all(torch.equal(compact_masks[name], mask) for name, mask in masks.items())
+    assert_same(compact_masks, masks)
 
 
 def test_parameters_gradients_and_state_are_of_the_size_of_the_active_weights(generator):
@@ -145,7 +146,7 @@ def test_a_measured_choice_keeps_the_faster_form_and_leaves_no_trace(masked, gen
     assert all((row.form != "masked") == (row.ratio > 1) for row in timed.values())
     assert all(row.note == "slower" for row in timed.values() if row.form == "masked")
     expand(masked)
-    assert all(torch.equal(value, before[key]) for key, value in masked.state_dict().items())
+    assert_same(before, masked.state_dict())
 
 
 def test_a_layer_that_the_batch_does_not_reach_stays(generator):
@@ -250,7 +251,7 @@ def test_convolutions_of_all_sorts_come_back_as_they_were(layer, generator):
     torch.testing.assert_close(twin(x[0]), model(x[0]), rtol=1e-12, atol=1e-12)
     expand(twin)
     assert repr(twin) == before
-    assert all(torch.equal(value, twin.state_dict()[key]) for key, value in model.state_dict().items())
+    assert_same(twin.state_dict(), model.state_dict())
 
 
 def test_wrapped_sharded_and_compiled_models_are_refused(masked):

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from compacting.models import masked_net
 from contracts.ranks import on_two_ranks
+from contracts.states import assert_same, state_of
 from orthosparse import BlockLinear, Rewirer, SparseLinear, bake, compact, expand, load_sparse, masks_of
 from orthosparse.compacting import exchanged
 
@@ -99,7 +100,7 @@ def fsdp_shards_active_weights(rank):
     for layer, weight in zip(model[::2], expected_weights(5), strict=True):
         values = layer.values.full_tensor()
         torch.testing.assert_close(layer.scatter(values), weight, rtol=1e-9, atol=1e-9)
-    assert all(torch.equal(mask, masks[name]) for name, mask in masks_of(model).items())
+    assert_same(masks, masks_of(model))
 
 
 def tensor_parallelism_keeps_layers_masked(rank):
@@ -109,10 +110,10 @@ def tensor_parallelism_keeps_layers_masked(rank):
     mesh, plan = init_device_mesh("cpu", (2,)), {"0": ColwiseParallel(), "2": RowwiseParallel()}
     model = mlp()
     compact(model)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     with pytest.raises(NotImplementedError, match=r"only support nn\.Linear"):  # torch's own answer
         parallelize_module(model, mesh, plan)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     x = batches(1)[0][0]
     torch.testing.assert_close(model(x), mlp()(x))
     # The way: divided first, masked then, and left so.

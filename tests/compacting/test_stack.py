@@ -9,6 +9,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from compacting.models import batch_for, masked_net
 from compacting.test_ranks import batches, mlp, optimizer_of, train
 from contracts.ranks import on_two_ranks
+from contracts.states import assert_same
 from orthosparse import compact, expand, masks_of
 
 
@@ -36,7 +37,7 @@ def test_an_average_of_compact_models_is_that_of_their_values():
         expected = (expected + values) / 2
     torch.testing.assert_close(average.module[0].values, expected)
     expand(average.module)
-    assert all(torch.equal(mask, masks[name]) for name, mask in masks_of(average.module).items())
+    assert_same(masks, masks_of(average.module))
 
 
 @pytest.mark.stack("AMP", "compact")

@@ -8,6 +8,6 @@ def state_of(model):
 
 
 def assert_same(before, after):
-    assert before.keys() == after.keys()
+    assert before.keys() == after.keys(), before.keys() ^ after.keys()
     for name, value in before.items():
         assert torch.equal(value, after[name]), name

@@ -8,6 +8,7 @@ from torch import nn
 
 from contracts.defaults import other_defaults
 from contracts.models import MODELS
+from contracts.states import assert_same
 from contracts.traces import differences, prepared, trace_of
 from orthosparse.counts import count_of
 from orthosparse.distributions import DISTRIBUTIONS
@@ -209,7 +210,7 @@ def test_a_default_device_and_dtype_do_not_matter(name, model_name, compat):
     expected = call(name, model_name, 0.3, model=model, batch=batch, **options)
     with other_defaults():
         masks = call(name, model_name, 0.3, model=model, batch=batch, **options)
-    assert all(torch.equal(mask, expected[key]) for key, mask in masks.items())
+    assert_same(expected, masks)
 
 
 @every_distribution

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from contracts.shared import SHARED, apart, parts_of, summed
+from contracts.states import assert_same
 from contracts.traces import differences, prepared, trace_of
 from orthosparse import DISTRIBUTIONS, isometry
 from orthosparse.layers import find_layers
@@ -154,7 +155,7 @@ def test_snip_adds_the_gradients_of_the_copies(name):
     model, x, y = in_float64(name)
     gradient = by_layer(model, summed(model, slopes(*loss_of(apart(model), x, y))))
     scores = {key: (layer.weight() * gradient[key]).abs() for key, layer in find_layers(model).items()}
-    assert_equal(DISTRIBUTIONS["snip"](model, 0.5, batch=(x, y)), top_k(scores, half_of(scores)))
+    assert_same(DISTRIBUTIONS["snip"](model, 0.5, batch=(x, y)), top_k(scores, half_of(scores)))
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -167,7 +168,7 @@ def test_grasp_multiplies_by_the_hessian_of_the_shared_weights(name):
     along = sum((part * part.detach()).sum() for part in gradient)
     products = torch.autograd.grad(along, leaves)
     scores = {key: leaf.detach() * product for key, leaf, product in zip(layers, leaves, products, strict=True)}
-    assert_equal(DISTRIBUTIONS["grasp"](model, 0.5, batch=(x, y)), top_k(scores, half_of(scores)))
+    assert_same(DISTRIBUTIONS["grasp"](model, 0.5, batch=(x, y)), top_k(scores, half_of(scores)))
 
 
 @pytest.mark.parametrize("name", HOMOGENEOUS)
@@ -179,15 +180,9 @@ def test_synflow_adds_the_flow_of_the_copies(name):
             parameter.abs_()
     flow = by_layer(model, summed(model, slopes(others, others(torch.ones_like(x[:1])).sum())))
     scores = {key: layer.weight().abs() * flow[key] for key, layer in find_layers(model).items()}
-    assert_equal(DISTRIBUTIONS["synflow"](model, 0.5, batch=(x, None), rounds=1), top_k(scores, half_of(scores)))
+    assert_same(DISTRIBUTIONS["synflow"](model, 0.5, batch=(x, None), rounds=1), top_k(scores, half_of(scores)))
 
 
 def half_of(scores):
     size = sum(score.numel() for score in scores.values())
     return (size + 1) // 2
-
-
-def assert_equal(masks, expected):
-    assert masks.keys() == expected.keys()
-    for name, mask in masks.items():
-        assert torch.equal(mask, expected[name]), name

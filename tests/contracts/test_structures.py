@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 import orthosparse
 from contracts.defaults import other_defaults
+from contracts.states import assert_same
 from orthosparse.counts import count_of
 from orthosparse.distributions import DISTRIBUTIONS
 from orthosparse.layers import find_layers
@@ -300,7 +301,7 @@ def test_the_default_device_and_dtype_do_not_matter_to_distributions(distributio
     with other_defaults():
         g, own = torch.Generator("cpu").manual_seed(0), OPTIONS.get(distribution, {})
         masks = DISTRIBUTIONS[distribution](net, 0.5, layers=layers, batch=inputs, generator=g, **own)
-    assert all(torch.equal(mask, expected[name]) for name, mask in masks.items())
+    assert_same(expected, masks)
 
 
 @pytest.mark.parametrize("options", [{}, {"align": "mask"}, {"core": 0.7}], ids=str)
@@ -318,7 +319,7 @@ def test_the_default_device_and_dtype_do_not_matter_to_schemes(scheme, structure
     with other_defaults():
         g = torch.Generator("cpu").manual_seed(0)
         found = SCHEMES[scheme](nets[1], masks, layers=layers[1], generator=g, **options)
-    assert all(torch.equal(mask, expected[name]) for name, mask in found.items())
+    assert_same(expected, found)
     assert all(map(torch.equal, nets[0].parameters(), nets[1].parameters()))
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import orthosparse
-from contracts.states import state_of
+from contracts.states import assert_same, state_of
 from deploying.models import NETWORKS, images, network
 from orthosparse import compact, deploy, sparsify
 from orthosparse.deploying import choosing, networks
@@ -38,7 +38,7 @@ def test_the_model_stays_as_it_was(kind, generator):
     model, x = network(kind, generator), images(generator)
     before, modules = state_of(model), list(model.modules())
     deploy(model, x, compile=False)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     assert all(a is b for a, b in zip(model.modules(), modules, strict=True))
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert model.training

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from contracts.models import MODELS, refilled
+from contracts.states import assert_same
 from distributions.scored import doubled
 from orthosparse.counts import count_of
 from orthosparse.distributions.snip import snip
@@ -45,18 +46,12 @@ def largest(scores, density):
     return {name: score >= ordered[count - 1] for name, score in scores.items()}
 
 
-def assert_equal(masks, expected):
-    assert masks.keys() == expected.keys()
-    for name, mask in masks.items():
-        assert torch.equal(mask, expected[name]), name
-
-
 @pytest.mark.parametrize("model_name", MODELS)
 def test_scores_are_finite_differences_of_the_loss(model_name):
     model, (x, y) = doubled(model_name)
     scores = sensitivities(model, lambda m: F.cross_entropy(m(x), y))
     for density in (0.1, 0.5, 0.85):
-        assert_equal(snip(model, density, batch=(x, y)), largest(scores, density))
+        assert_same(snip(model, density, batch=(x, y)), largest(scores, density))
 
 
 def test_many_batches_add_their_losses_and_any_iterable_will_do():
@@ -64,23 +59,23 @@ def test_many_batches_add_their_losses_and_any_iterable_will_do():
     batches = [(x[:3], y[:3]), (x[3:], y[3:])]
     scores = sensitivities(model, lambda m: sum(F.cross_entropy(m(a), b) for a, b in batches))
     expected = largest(scores, 0.3)
-    assert_equal(snip(model, 0.3, batch=batches), expected)
-    assert_equal(snip(model, 0.3, batch=iter(batches)), expected)
-    assert_equal(snip(model, 0.3, batch=[[a, b] for a, b in batches]), expected)
+    assert_same(snip(model, 0.3, batch=batches), expected)
+    assert_same(snip(model, 0.3, batch=iter(batches)), expected)
+    assert_same(snip(model, 0.3, batch=[[a, b] for a, b in batches]), expected)
 
 
 def test_the_loss_can_be_the_users():
     model, (x, y) = doubled("mlp")
     target = F.one_hot(y, 5).double()
     scores = sensitivities(model, lambda m: F.mse_loss(m(x), target))
-    assert_equal(snip(model, 0.3, batch=(x, target), loss=F.mse_loss), largest(scores, 0.3))
+    assert_same(snip(model, 0.3, batch=(x, target), loss=F.mse_loss), largest(scores, 0.3))
 
 
 def test_the_released_code_takes_outputs_for_log_probabilities():
     model, (x, y) = doubled("tanh_mlp")
     scores = sensitivities(model, lambda m: -m(x)[torch.arange(len(y)), y].mean())
     released = snip(model, 0.3, batch=(x, y), compat="paper-code")
-    assert_equal(released, largest(scores, 0.3))
+    assert_same(released, largest(scores, 0.3))
     right = snip(model, 0.3, batch=(x, y))
     assert any(not torch.equal(released[name], right[name]) for name in right)
     with pytest.raises(ValueError, match="loss: expected None beside compat"):
@@ -101,7 +96,7 @@ def test_the_released_code_rounds_its_count_down():
 def test_on_log_probabilities_the_released_code_is_exact():
     logits, (x, y) = doubled("tanh_mlp")
     heads = nn.Sequential(*logits, nn.LogSoftmax(1))
-    assert_equal(snip(heads, 0.3, batch=(x, y), compat="paper-code"), snip(logits, 0.3, batch=(x, y)))
+    assert_same(snip(heads, 0.3, batch=(x, y), compat="paper-code"), snip(logits, 0.3, batch=(x, y)))
 
 
 class Tied(nn.Module):
@@ -120,7 +115,7 @@ def test_a_tied_weight_is_scored_by_all_its_uses():
     batch = (x.double(), y)
     scores = sensitivities(model, lambda m: F.cross_entropy(m(batch[0]), y))
     assert [*scores] == ["first", "head"]
-    assert_equal(snip(model, 0.4, batch=batch), largest(scores, 0.4))
+    assert_same(snip(model, 0.4, batch=batch), largest(scores, 0.4))
 
 
 def test_a_frozen_layer_is_scored_like_any_other_when_it_is_named():
@@ -128,7 +123,7 @@ def test_a_frozen_layer_is_scored_like_any_other_when_it_is_named():
     expected = snip(model, 0.3, batch=batch)
     layers = find_layers(model)
     model.requires_grad_(False)
-    assert_equal(snip(model, 0.3, batch=batch, layers=layers), expected)
+    assert_same(snip(model, 0.3, batch=batch, layers=layers), expected)
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
@@ -147,13 +142,13 @@ def test_inputs_may_be_positional_or_keyword_arguments():
     y = torch.randint(5, (6,), generator=generator)
     positional = snip(model, 0.3, layers=layers, batch=[((a, b), y)])
     keywords = snip(model, 0.3, layers=layers, batch=({"input1": a, "input2": b}, y))
-    assert_equal(positional, keywords)
+    assert_same(positional, keywords)
 
 
 def test_dropout_is_drawn_from_the_generator():
     model, batch = MODELS["batch_norm"].make(), MODELS["batch_norm"].batch()
     masks = [snip(model, 0.3, batch=batch, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
-    assert_equal(masks[0], masks[1])
+    assert_same(masks[0], masks[1])
     assert any(not torch.equal(masks[0][name], masks[2][name]) for name in masks[0])
 
 
@@ -163,7 +158,7 @@ def test_the_mode_the_model_is_in_does_not_matter():
     expected = snip(model, 0.3, batch=batch)
     model.eval()
     model[1].running_mean += 100
-    assert_equal(snip(model, 0.3, batch=batch), expected)
+    assert_same(snip(model, 0.3, batch=batch), expected)
 
 
 def test_a_model_with_masks_is_scored_as_it_stands():
@@ -180,7 +175,7 @@ def test_a_wrapped_model_is_the_model_inside():
     wrapped = nn.DataParallel(model)
     device = next(model.parameters()).device  # it moves the model to a GPU where there is one
     batch = tuple(tensor.to(device) for tensor in batch)
-    assert_equal(snip(wrapped, 0.3, batch=batch), snip(model, 0.3, batch=batch))
+    assert_same(snip(wrapped, 0.3, batch=batch), snip(model, 0.3, batch=batch))
 
 
 def test_bad_losses_are_named():

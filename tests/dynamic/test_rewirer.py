@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 import orthosparse
 from contracts.ranks import on_two_ranks
+from contracts.states import assert_same, state_of
 from orthosparse import isometry, masking
 from orthosparse.dynamic._criteria import cosine, drop_smallest, grow_largest
 
@@ -153,8 +154,7 @@ def test_gradients_of_micro_batches_add_up():
             F.cross_entropy(model(xs), ys).div(pieces).backward()
         optimizer.step()
         rewirer.step()
-    for name, mask in orthosparse.masks_of(whole).items():
-        assert torch.equal(mask, orthosparse.masks_of(parts)[name])
+    assert_same(orthosparse.masks_of(parts), orthosparse.masks_of(whole))
 
 
 def test_a_weight_that_the_model_reads_itself_moves_alike_in_either_form():
@@ -190,7 +190,7 @@ def test_a_pass_through_a_frozen_model_is_not_gathered():
             model.requires_grad_(True)
         train(model, rewirer.optimizer, rewirer, 1)
         moves.append(orthosparse.masks_of(model))
-    assert all(torch.equal(mask, moves[1][name]) for name, mask in moves[0].items())
+    assert_same(moves[1], moves[0])
 
 
 MEASURES = {
@@ -226,7 +226,7 @@ def test_what_measures_a_model_between_the_passes_of_a_step_does_not_count_for_t
             optimizer.step()
             rewirer.step()
         masks.append(orthosparse.masks_of(own))
-    assert all(torch.equal(mask, masks[1][name]) for name, mask in masks[0].items())
+    assert_same(masks[1], masks[0])
 
 
 @pytest.mark.parametrize("grow", GROW)
@@ -248,8 +248,7 @@ def test_a_resumed_run_makes_the_same_moves(grow):
     )
     rewirer.load_state_dict(saved[2])
     train(resumed, optimizer, rewirer, 6, start=3)
-    for key, value in straight.state_dict().items():
-        assert torch.equal(value, resumed.state_dict()[key]), key
+    assert_same(resumed.state_dict(), straight.state_dict())
 
 
 @pytest.mark.parametrize("steps", [1, 2])  # an update is next, or not
@@ -262,8 +261,7 @@ def test_a_copy_of_model_optimizer_and_rewirer_makes_the_same_moves(steps):
     train(model, optimizer, rewirer, 4, start=steps)
     train(*copied, 4, start=steps)
     assert rewirer.updates == copied[2].updates
-    for key, value in model.state_dict().items():
-        assert torch.equal(value, copied[0].state_dict()[key]), key
+    assert_same(copied[0].state_dict(), model.state_dict())
 
 
 def test_without_a_backward_pass_the_layer_is_named():
@@ -392,12 +390,12 @@ def test_frozen_layers_are_left_alone(grow, generator):
     model = make()
     optimizer = sgd(model)
     model[0].requires_grad_(False)
-    frozen = {key: value.clone() for key, value in model[0].state_dict().items()}
+    frozen = state_of(model[0])
     rewirer = orthosparse.Rewirer(model, optimizer, grow=grow, every=1, steps=20, generator=generator)
     train(model, optimizer, rewirer, 4)
     assert rewirer.updates == 4
     assert rewirer.moved.keys() == {"3"}
-    assert all(torch.equal(value, frozen[key]) for key, value in model[0].state_dict().items())
+    assert_same(frozen, model[0].state_dict())
     model[0].requires_grad_(True)  # from now on it moves, too
     train(model, optimizer, rewirer, 2, start=4)
     assert rewirer.moved.keys() == {"0", "3"}
@@ -433,7 +431,7 @@ def test_a_state_that_does_not_fit_changes_nothing(change, error, message):
     after = rewirer.state_dict()
     assert after.keys() == before.keys()
     assert all(after[key] == before[key] for key in before if key != "momentum")
-    assert all(torch.equal(after["momentum"][name], value) for name, value in before["momentum"].items())
+    assert_same(after["momentum"], before["momentum"])
     train(model, optimizer, rewirer, 1, start=2)
     assert rewirer.updates == 3
 
@@ -536,12 +534,12 @@ def test_layers_that_were_exchanged_are_not_moved_by_what_they_were(grow, exchan
         optimizer.zero_grad()
         model(torch.ones(1, 32)).sum().backward()
         optimizer.step()
-        before = {name: value.clone() for name, value in model.state_dict().items()}
+        before = state_of(model)
         if not rewirer.due:
             rewirer.step()
     with pytest.raises(RuntimeError, match="'0' has been replaced"):
         rewirer.step()
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     if exchange is orthosparse.bake:
         return
     other = orthosparse.Rewirer(model, optimizer, grow="random", every=2, steps=20)
@@ -572,7 +570,7 @@ def test_the_running_means_go_on_when_layers_are_exchanged():
             state = rewirer.state_dict()
             assert rewirer.updates == 2 * number + 2
         masks.append(orthosparse.masks_of(own))
-    assert all(torch.equal(mask, masks[1][name]) for name, mask in masks[0].items())
+    assert_same(masks[1], masks[0])
 
 
 @pytest.mark.parametrize("grow", GROW)
@@ -580,11 +578,11 @@ def test_of_two_rewirers_of_one_layer_the_older_says_so_at_its_next_step(grow):
     model = make()
     older, newer = (orthosparse.Rewirer(model, sgd(model), grow=grow, every=1, steps=10) for _ in range(2))
     F.cross_entropy(model(batch()[0]), batch()[1]).backward()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     with pytest.raises(RuntimeError, match="the only Rewirer of its layers; a newer one moves '0'"):
         older.step()
     assert (older.taken, older.updates) == (0, 0)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     newer.step()
     assert newer.updates == 1
 

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import orthosparse
+from contracts.states import assert_same, state_of
 from orthosparse import masking
 from orthosparse.structures import grid_of, structure_of, tiled
 
@@ -95,7 +96,7 @@ def test_blocks_are_known_after_loading_and_a_resumed_run_makes_the_same_moves(g
     optimizer = adam(model)
     rewirer = rewired(model, optimizer)
     train(model, optimizer, rewirer, 5)
-    saved = {name: value.clone() for name, value in model.state_dict().items()}
+    saved = state_of(model)
     states = copy.deepcopy((optimizer.state_dict(), rewirer.state_dict()))
     other = nn.Sequential(nn.Linear(128, 192), nn.Tanh(), nn.Linear(192, 144), nn.Tanh(), nn.Linear(144, 10))
     orthosparse.load_sparse(other, saved)
@@ -105,9 +106,7 @@ def test_blocks_are_known_after_loading_and_a_resumed_run_makes_the_same_moves(g
     again.load_state_dict(states[1])
     train(model, optimizer, rewirer, 4, start=5)
     train(other, resumed, again, 4, start=5)
-    assert all(
-        torch.equal(mask, orthosparse.masks_of(other)[name]) for name, mask in orthosparse.masks_of(model).items()
-    )
+    assert_same(orthosparse.masks_of(other), orthosparse.masks_of(model))
 
 
 def test_two_of_four_do_not_move_not_even_after_loading():

@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from contracts.defaults import other_defaults
 from contracts.models import MODELS
+from contracts.states import assert_same, state_of
 from contracts.traces import differences, trace_of
 from orthosparse.isometry import effective_density
 from orthosparse.layers import find_layers
@@ -342,11 +343,11 @@ def test_attached_masks_count_even_where_the_weight_is_zero():
 def test_the_model_is_left_as_it_was():
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Dropout(0.5), nn.Flatten(), nn.Linear(12, 2))
     model[1].eval()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     modes = [module.training for module in model.modules()]
     state = torch.get_rng_state()
     effective_density(model, torch.ones(2, 2, 4, 4))
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     assert [module.training for module in model.modules()] == modes
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.get_rng_state(), state)

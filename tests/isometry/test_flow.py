@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from contracts.defaults import other_defaults
 from contracts.models import MODELS, Recomputed
+from contracts.states import assert_same, state_of
 from orthosparse.isometry import gradient_flow
 from orthosparse.masking import attach
 from orthosparse.randomness import draw_seed
@@ -90,11 +91,11 @@ def test_masked_weights_have_no_gradient():
 
 def test_the_model_is_left_as_it_was():
     model, batch = model_and_batch()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     state = torch.get_rng_state()
     first, second = (gradient_flow(model, None, batch, generator=torch.Generator().manual_seed(0)) for _ in range(2))
     assert first == second
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.get_rng_state(), state)
 

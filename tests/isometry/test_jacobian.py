@@ -10,6 +10,7 @@ from torch.nn.utils import parametrizations
 
 from contracts.defaults import other_defaults
 from contracts.models import MODELS, Recomputed
+from contracts.states import assert_same, state_of
 from contracts.traces import differences, trace_of
 from orthosparse import init
 from orthosparse.isometry import effective_density, gradient_flow, singular_values
@@ -113,12 +114,12 @@ def test_nothing_is_left_behind(training, method):
     model[1].train()
     model[2].weight.grad = torch.ones(3, 3)
     x = randn(4, 2, 8, 8).requires_grad_()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     modes, state, given = [m.training for m in model.modules()], torch.get_rng_state(), x.detach().clone()
     first = singular_values(model, x, method=method, generator=torch.Generator().manual_seed(0))
     again = singular_values(model, x, method=method, generator=torch.Generator().manual_seed(0))
     assert torch.equal(first.values, again.values)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     assert [m.training for m in model.modules()] == modes
     assert torch.equal(torch.get_rng_state(), state)
     assert [p.grad is not None for p in model.parameters()].count(True) == 1

@@ -6,6 +6,7 @@ from torch import nn
 
 from contracts.defaults import other_defaults
 from contracts.models import MODELS
+from contracts.states import assert_same, state_of
 from orthosparse import init, orthogonality, sparsify
 from orthosparse.isometry import layer_singular_values, orthogonality_score, singular_values
 from orthosparse.layers import find_layers
@@ -165,10 +166,10 @@ def test_masks_are_seen_through_and_layers_can_be_chosen():
 
 def test_signal_sizes_leave_no_trace():
     model = nn.Sequential(nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.5), nn.Conv2d(2, 2, 3))
-    before, state = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
+    before, state = state_of(model), torch.get_rng_state()
     scores = orthogonality_score(model, torch.ones(2, 2, 9, 8))
     assert [score.spatial for score in scores.values()] == [(9, 8), (7, 6)]
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     assert torch.equal(torch.get_rng_state(), state)
     assert not any(module._forward_pre_hooks for module in model.modules())
 
@@ -188,10 +189,10 @@ def test_weights_that_are_iterated_when_they_are_read_stay_where_they_were(measu
     sparsify(model, 0.5, generator=generator)
     for layer in (model[0], model[2]):
         nn.utils.parametrizations.spectral_norm(layer)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     held = [*model.parameters(), *model.buffers()]
     measure(model)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     assert all(new is old for new, old in zip([*model.parameters(), *model.buffers()], held, strict=True))
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from contracts.states import assert_same, state_of
 from masking.models import coins, filled, mlp, sparse_mlp, x_of
 from orthosparse import masking
 from orthosparse.layers import leaf
@@ -196,7 +197,7 @@ def test_masks_that_a_scheme_gives_away_are_not_copied():
     masking.attach(model, masks, filled=True)
     held = masking.masked_layers(model)
     assert held["0"].holder.mask.data_ptr() == masks["0"].data_ptr()
-    assert all(torch.equal(masking.masks_of(model)[name], mask) for name, mask in masks.items())
+    assert_same(masking.masks_of(model), masks)
 
 
 @pytest.mark.parametrize("layers", [3, [], nn.Linear(2, 2), {"0": 1}])
@@ -238,7 +239,7 @@ def test_weights_of_eight_bits_are_refused_before_anything_changes():
 )
 def test_an_embedding_that_cannot_have_a_mask_is_refused_and_the_model_unchanged(kind, option, message):
     model = nn.Sequential(nn.Linear(4, 6), kind(6, 3, **option))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     with pytest.raises(ValueError, match=f"masks: '1' {message}"):
         masking.attach(model, {"0": torch.eye(6, 4).bool(), "1": torch.eye(6, 3).bool()})
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from contracts.states import state_of
 from masking.models import coins, filled, mlp, sparse_mlp, x_of
 from orthosparse import compact, masking
 from orthosparse.layers import leaf
@@ -98,7 +99,7 @@ def test_masks_that_torch_removes_leave_a_module_that_saves_loads_and_can_be_mas
     assert type(model[0]) is nn.Linear
     assert model[0].weight is parameter
     assert torch.equal(model[0].weight, weight)
-    state = {name: value.clone() for name, value in model.state_dict().items()}
+    state = state_of(model)
     assert "0.weight_mask" not in state
     assert len([*model.parameters()]) == 6
     assert model.load_state_dict(

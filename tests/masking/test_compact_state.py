@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from compacting.models import Net, batch_for, masked_net
+from contracts.states import assert_same, state_of
 from orthosparse import compact, load_sparse, masks_of, replace_masks
 
 
@@ -65,7 +66,7 @@ def test_another_number_of_units_is_refused_and_nothing_changed(pair):
     before = copy.deepcopy(other.state_dict())
     with pytest.raises(ValueError, match=r"state: fc\.weight_mask: expected"):
         load_sparse(other, state)
-    assert all(torch.equal(value, before[key]) for key, value in other.state_dict().items())
+    assert_same(before, other.state_dict())
 
 
 def test_indices_of_another_shape_are_refused(generator):
@@ -98,10 +99,10 @@ def test_a_forged_compact_layer_is_refused_by_name(pair, key, wrong, into):
     _, other = pair
     state = {**other.state_dict(), f"fc.{key}": WRONG[wrong]}
     model = Net().double() if into == "dense" else other
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     with pytest.raises((ValueError, TypeError, RuntimeError), match=r"state: .*(\n.*)?fc\."):
         load_sparse(model, state)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
 
 
 @pytest.mark.parametrize("wrong", [each for each in WRONG if each != "too many"])

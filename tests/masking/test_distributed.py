@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from contracts.ranks import on_two_ranks
 from contracts.seeded import seeded
+from contracts.states import assert_same, state_of
 from masking.models import Tied, coins, filled
 from orthosparse import masking
 
@@ -41,11 +42,6 @@ def whole(model):
     return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
 
 
-def assert_equal(state, expected):
-    assert state.keys() == expected.keys()
-    assert all(torch.equal(state[key], expected[key]) for key in expected)
-
-
 def broadcast_into_shards(rank):
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 
@@ -57,7 +53,7 @@ def broadcast_into_shards(rank):
             how = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=strict)
             result = set_model_state_dict(model, full if rank == 0 else {}, options=how)
             assert (result.missing_keys, result.unexpected_keys) == ([], [])
-            assert_equal(whole(model), sparse(0).state_dict())
+            assert_same(whole(model), sparse(0).state_dict())
     # A dense checkpoint: every rank keeps the masks that it has.
     dense = {key: value for key, value in sparse(2).state_dict().items() if not key.endswith("mask")}
     how = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
@@ -94,7 +90,7 @@ def wrapped_models(rank):
                     state = {}
                 inner = make(1)
                 set_model_state_dict(wrap(inner), state, options=option)
-                assert_equal(inner.state_dict(), make(0).state_dict())
+                assert_same(inner.state_dict(), make(0).state_dict())
 
 
 @pytest.mark.filterwarnings("ignore:Please use DTensor instead:FutureWarning")
@@ -144,7 +140,7 @@ def files_of_shards(rank, folder):
     state = {"model": get_model_state_dict(model)}
     dcp.load(state, checkpoint_id=f"{folder}/saved")
     set_model_state_dict(model, state["model"])
-    assert_equal(whole(model), sparse(0).state_dict())
+    assert_same(whole(model), sparse(0).state_dict())
 
 
 def test_shards_go_through_files_with_their_masks(tmp_path):
@@ -159,10 +155,10 @@ def tensor_parallel(rank):
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     for style in plan:
         model = sparse(0)
-        before = {name: value.clone() for name, value in model.state_dict().items()}
+        before = state_of(model)
         with pytest.raises(RuntimeError, match="parallelize_module first, then sparsify"):
             parallelize_module(model, mesh, {style: plan[style]})
-        assert_equal(model.state_dict(), before)
+        assert_same(model.state_dict(), before)
     # The other order; and a checkpoint of one process.
     model = filled(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)), seeded(1))
     parallelize_module(model, mesh, plan)

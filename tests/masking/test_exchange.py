@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 
 from compacting.models import batch_for, masked_net
+from contracts.states import assert_same
 from orthosparse import BlockLinear, Rewirer, compact, isometry, masks_of, replace_masks, sparsify
 from orthosparse.masking import is_sparsified
 from orthosparse.masking.exchange import masked_forms
@@ -32,7 +33,7 @@ def test_replaced_masks_leave_the_same_model_and_optimizer(pair, generator):
                 replace_masks(model, new, optimizer=optimizer)
             optimizer.zero_grad()
     torch.testing.assert_close(pair[0](data[0][0]), pair[1](data[0][0]), rtol=1e-10, atol=1e-10)
-    assert all(torch.equal(mask, masks_of(pair[1])[name]) for name, mask in new.items())
+    assert_same(masks_of(pair[1]), new)
 
 
 def test_masks_that_do_not_fit_are_refused_and_nothing_changed(pair):
@@ -44,7 +45,7 @@ def test_masks_that_do_not_fit_are_refused_and_nothing_changed(pair):
     for mask, error in cases:
         with pytest.raises(error, match=r"masks: .*fc"):
             replace_masks(model, {"stem": before["stem"].roll(1, 0), "fc": mask})
-    assert all(torch.equal(mask, before[name]) for name, mask in masks_of(model).items())
+    assert_same(before, masks_of(model))
 
 
 def test_parts_of_blocks_cannot_be_active(generator):
@@ -109,7 +110,7 @@ def test_the_rewirer_moves_units_as_in_the_masked_model(grow, block, generator):
         assert rewirer.updates == 4
         assert sum(rewirer.moved.values()) > 0
     masks, others = masks_of(masked), masks_of(twin)
-    assert all(torch.equal(mask, others[name]) for name, mask in masks.items())
+    assert_same(others, masks)
     torch.testing.assert_close(masked(data[0][0]), twin(data[0][0]), rtol=1e-9, atol=1e-9)
 
 

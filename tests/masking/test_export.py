@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from contracts.states import assert_same, state_of
 from masking.models import coins, filled, sparse_mlp, x_of
 from orthosparse import masking
 from orthosparse.layers import find_layers
@@ -47,7 +48,7 @@ EXPORTED = {
 def test_an_exported_program_computes_with_the_masks_through_a_file_too(kind, strict, generator):
     model = filled(EXPORTED[kind](), generator).eval()
     masking.attach(model, coins(model, [*find_layers(model)], generator))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     x, other = x_of(generator, 3, 4, 6), x_of(generator, 3, 4, 6)
     expected = model(other).detach()
     program, file = torch.export.export(model, (x,), strict=strict), io.BytesIO()
@@ -58,7 +59,7 @@ def test_an_exported_program_computes_with_the_masks_through_a_file_too(kind, st
         assert type(output) is torch.Tensor
         torch.testing.assert_close(output.detach(), expected)
     assert {name for name in program.constants if name.endswith("mask")} == {n for n, _ in model.named_buffers()}
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     torch.testing.assert_close(model(other).detach(), expected)
 
 

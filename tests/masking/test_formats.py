@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 import orthosparse
+from contracts.states import assert_same, state_of
 from orthosparse import compact, masking
 from orthosparse.layers import leaf
 from orthosparse.masking.formats import export_prune_masks, import_prune_masks
@@ -119,22 +120,21 @@ def make(structure="2:4"):
 @pytest.mark.parametrize("structure", ["entries", "block:32"])
 def test_a_model_without_2_4_masks_is_refused_and_unchanged(structure):
     model = make(structure)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     with pytest.raises(
         ValueError, match=r"model: expected a linear layer with a mask of two of any four .*; found none"
     ):
         orthosparse.to_semi_structured(model)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
 
 
 def test_what_torch_cannot_convert_is_named_and_the_model_unchanged():
     model = make()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     with pytest.raises(ValueError, match=r"model: torch has no semi-structured tensor for '0': .*CUDA") as caught:
         orthosparse.to_semi_structured(model)
     assert isinstance(caught.value.__cause__, RuntimeError)
-    assert model.state_dict().keys() == before.keys()
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import orthosparse
+from contracts.states import assert_same, state_of
 from masking.models import Tied, filled, mlp, sparse_mlp, x_of
 from orthosparse import masking
 from orthosparse.layers import leaf
@@ -30,7 +31,7 @@ def assert_unchanged(model, before):
 
 def forged(model, generator):
     """State dicts of `model` that do not fit it, by what is wrong with them."""
-    good = {key: value.clone() for key, value in model.state_dict().items()}
+    good = state_of(model)
     mask = good["0.weight_mask"]
     return {
         "a weight of another shape": (RuntimeError, {**good, "3.weight": torch.zeros(2, 2)}),
@@ -88,7 +89,7 @@ def test_a_module_with_a_state_of_its_own_keeps_it_when_the_rest_does_not_fit():
 
 def test_a_lost_mask_is_still_lost_after_a_state_dict_that_does_not_fit(generator):
     model, _ = sparse_mlp(generator)
-    state = {key: value.clone() for key, value in model.state_dict().items()}
+    state = state_of(model)
     x = x_of(generator, 4, 5)
     expected = model(x)
     model.to("meta").to_empty(device="cpu")
@@ -202,7 +203,7 @@ def test_safetensors_saves_and_loads_models_that_hold_a_masked_layer_under_two_n
         model.append(model[0])
     safetensors.torch.save_model(source, str(tmp_path / "model.safetensors"))
     assert safetensors.torch.load_model(other, tmp_path / "model.safetensors") == (set(), [])
-    assert all(torch.equal(value, other.state_dict()[key]) for key, value in source.state_dict().items())
+    assert_same(other.state_dict(), source.state_dict())
 
 
 @pytest.mark.parametrize("form", ["masked", "compact"])
@@ -272,11 +273,11 @@ def test_a_model_with_a_part_called_module_keeps_its_keys(generator, depth, wrap
     masking.attach(source, {name: torch.rand(3, 4, generator=generator) < 0.5})
     state = source.state_dict()
     orthosparse.load_sparse(model, {f"module.{key}": value for key, value in state.items()} if wrapped else state)
-    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+    assert_same(state, model.state_dict())
 
 
 def test_a_moving_average_loads_its_own_state(generator):
     model = torch.optim.swa_utils.AveragedModel(sparse_mlp(generator)[0])
     other = torch.optim.swa_utils.AveragedModel(mlp(generator))
     orthosparse.load_sparse(other, model.state_dict())
-    assert all(torch.equal(value, other.state_dict()[key]) for key, value in model.state_dict().items())
+    assert_same(other.state_dict(), model.state_dict())

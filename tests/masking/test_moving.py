@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from contracts.states import assert_same, state_of
 from masking.models import coins, filled, sparse_mlp, x_of
 from orthosparse import masking
 from orthosparse.layers import leaf
@@ -19,18 +20,18 @@ def test_casting_a_model_leaves_its_masks_bool(cast, generator):
     cast(model)
     assert leaf(model[0], "weight").dtype is not torch.float32
     assert model[0].weight.dtype is leaf(model[0], "weight").dtype
-    assert all(torch.equal(mask, masks[name]) for name, mask in masking.masks_of(model).items())
+    assert_same(masks, masking.masks_of(model))
 
 
 def test_memory_without_content_keeps_the_masks(generator):
     model, masks = sparse_mlp(generator)
     model.to_empty(device="cpu")
-    assert all(torch.equal(mask, masks[name]) for name, mask in masking.masks_of(model).items())
+    assert_same(masks, masking.masks_of(model))
 
 
 def test_masks_that_were_lost_on_the_meta_device_are_missed_not_guessed(generator):
     model, masks = sparse_mlp(generator)
-    state = {name: value.clone() for name, value in model.state_dict().items()}
+    state = state_of(model)
     x = x_of(generator, 4, 5)
     expected = model(x)
     model.to("meta")
@@ -76,14 +77,14 @@ def test_copies_with_masks_of_their_own_run_as_one_ensemble(generator):
 def test_without_a_process_group_there_is_nothing_to_synchronize(generator):
     model, masks = sparse_mlp(generator)
     masking.synchronize(model)
-    assert all(torch.equal(mask, masks[name]) for name, mask in masking.masks_of(model).items())
+    assert_same(masks, masking.masks_of(model))
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_recurrent_layers_come_back_from_the_meta_device(kind, generator):
     model = filled(nn.Sequential(kind(4, 3, num_layers=2)), generator)
     masking.attach(model, coins(model, ["0.weight_ih_l0", "0.weight_hh_l1"], generator))
-    state = {name: value.clone() for name, value in model.state_dict().items()}
+    state = state_of(model)
     x = x_of(generator, 5, 2, 4)
     expected = model(x)[0]
     model.to("meta").to_empty(device="cpu")

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from contracts.states import state_of
 from masking.models import coins, filled, mlp, sparse_mlp
 from orthosparse import masking
 from orthosparse.layers import find_layers
@@ -58,7 +59,7 @@ def test_bad_masks_are_refused_and_nothing_changes(case, function, generator):
     masks = coins(model, ["0", "3"], generator)
     if function is masking.replace_masks:
         masking.attach(model, masks)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     with pytest.raises(error, match=message):
         function(model, change({name: ~mask for name, mask in masks.items()}))
     after = model.state_dict()

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from contracts.states import assert_same, state_of
 from masking.models import sparse_mlp, x_of
 from orthosparse import masking
 from orthosparse.layers import leaf
@@ -66,22 +67,22 @@ def test_a_momentum_that_is_not_forgotten_stays_out_of_the_model_and_its_state_d
 @pytest.mark.parametrize("optimizer", ["adam", torch.optim.Adam, 3])
 def test_what_is_no_optimizer_is_named_and_nothing_changes(optimizer, generator):
     model, masks = sparse_mlp(generator)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     with pytest.raises(TypeError, match=r"^optimizer: expected a torch\.optim\.Optimizer"):
         masking.replace_masks(model, {name: ~mask for name, mask in masks.items()}, optimizer=optimizer)
     with pytest.raises(TypeError, match=r"^optimizer: expected a torch\.optim\.Optimizer"):
         masking.attach(model, {"3": torch.ones(3, 6, dtype=torch.bool)}, optimizer=optimizer)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
     assert model.state_dict().keys() == before.keys()
 
 
 def test_a_replacement_that_fails_leaves_lost_masks_lost_and_all_values(generator):
     model, masks = sparse_mlp(generator)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     masking.masked_layers(model)["0"].holder.lost = True
     leaf(model[2][0], "weight").grad = torch.eye(6, 7).to_sparse()
     with pytest.raises(NotImplementedError):
         masking.replace_masks(model, {name: ~mask for name, mask in masks.items()})
     assert [layer.holder.lost for layer in masking.masked_layers(model).values()] == [True, False]
     masking.masked_layers(model)["0"].holder.lost = False
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())

@@ -7,6 +7,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from contracts.states import assert_same
 from masking.models import coins, filled, mlp, sparse_mlp, x_of
 from orthosparse import masking
 from orthosparse.layers import leaf
@@ -37,7 +38,7 @@ def test_a_sparse_state_dict_brings_weights_and_masks_onto_other_masks_and_onto_
     assert masking.load_sparse(dense, state) == ([], [])
     for loaded in (other, dense):
         torch.testing.assert_close(loaded(x), model(x))
-        assert all(torch.equal(mask, masks[name]) for name, mask in masking.masks_of(loaded).items())
+        assert_same(masks, masking.masks_of(loaded))
 
 
 def test_a_dense_checkpoint_loads_strictly_and_the_mask_stays(generator):
@@ -125,7 +126,7 @@ def test_load_sparse_puts_on_only_the_masks_that_are_missing(generator):
     half = mlp(generator)
     masking.attach(half, {"0": ~masks["0"]})
     masking.load_sparse(half, model.state_dict())
-    assert all(torch.equal(mask, masks[name]) for name, mask in masking.masks_of(half).items())
+    assert_same(masks, masking.masks_of(half))
 
 
 def test_load_sparse_of_what_does_not_fit_puts_no_mask_on(generator):

@@ -9,6 +9,7 @@ from torch.nn.utils import prune
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import orthosparse
+from contracts.states import assert_same, state_of
 from orthosparse import masking
 from orthosparse.masking import transactions
 from orthosparse.masking.transactions import Drafts, can_draft, undone_on_error
@@ -122,11 +123,11 @@ def test_an_interrupt_in_any_operation_leaves_model_and_optimizer_as_they_were(n
 def test_a_gradient_that_cannot_be_masked_leaves_the_layers_before_it_as_they_were():
     model = nn.Sequential(nn.Linear(4, 6, bias=False), nn.Linear(3, 6, bias=False))
     model[1].weight.grad = torch.eye(6, 3).to_sparse()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = state_of(model)
     with pytest.raises(NotImplementedError):
         masking.attach(model, {"0": torch.eye(6, 4).bool(), "1": torch.eye(6, 3).bool()})
     assert not masking.is_sparsified(model)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
 
 
 def test_what_a_block_registers_is_gone_and_what_it_removes_is_back():

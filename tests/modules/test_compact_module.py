@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
+from contracts.states import assert_same
 from modules.conftest import KINDS, filled, inputs_of
 from orthosparse.modules.compact_module import follow
 
@@ -136,7 +137,7 @@ def test_a_state_of_impossible_places_is_refused_and_nothing_loaded(kind, spoil,
         del state["columns"]
     with pytest.raises(RuntimeError, match="row_starts"):
         other.load_state_dict(state)
-    assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+    assert_same(before, other.state_dict())
 
 
 @pytest.mark.parametrize("kind", ["block convolution", "entry convolution"])

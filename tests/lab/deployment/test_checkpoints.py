@@ -6,6 +6,7 @@ import torch
 from torch import Generator, nn
 
 import orthosparse
+from contracts.states import assert_same, state_of
 from orthosparse.lab.deployment.checkpoints import load_weights, run_in
 from orthosparse.lab.training import checkpoint
 
@@ -19,10 +20,6 @@ def trained():
     model = net()
     orthosparse.sparsify(model, 0.3, generator=Generator().manual_seed(0))
     return model
-
-
-def state_of(model):
-    return {key: value.clone() for key, value in model.state_dict().items()}
 
 
 def as_run(model, folder):
@@ -70,7 +67,7 @@ def test_weights_of_another_model_are_refused_and_the_model_stays_as_it_was(tmp_
     before = state_of(model)
     with pytest.raises(ValueError, match=r"(checkpoint|path): .*weights"):
         load_weights(model, tmp_path / "weights")
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert_same(before, model.state_dict())
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "folder of a run"])

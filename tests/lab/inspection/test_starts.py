@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import orthosparse
+from contracts.states import assert_same, state_of
 from orthosparse.lab.inspection.head import Head
 from orthosparse.lab.inspection.starts import Plan, prepared, starts
 
@@ -41,9 +42,9 @@ def test_an_option_that_the_plan_has_itself_is_refused(name):
 
 def test_the_model_that_was_given_stays_as_it_was(network):
     target, _ = network
-    before = {name: tensor.clone() for name, tensor in target.model.state_dict().items()}
+    before = state_of(target.model)
     listed(network, Plan())
-    assert all(torch.equal(tensor, before[name]) for name, tensor in target.model.state_dict().items())
+    assert_same(before, target.model.state_dict())
 
 
 @pytest.fixture

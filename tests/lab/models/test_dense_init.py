@@ -4,6 +4,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from contracts.seeded import seeded
+from contracts.states import assert_same, state_of
 from orthosparse.lab.models import DENSE_INITS, build, dense_init
 from orthosparse.layers import find_layers
 from orthosparse.orthogonality import orthogonality_score
@@ -84,7 +85,7 @@ def test_a_generator_decides_everything_and_layers_do_not_feel_each_other(kind):
 def test_default_leaves_what_build_drew(generator):
     model, twin = small(seeded(4)), small(seeded(4))
     dense_init(model, "default", generator=generator)
-    assert all(torch.equal(value, twin.state_dict()[key]) for key, value in model.state_dict().items())
+    assert_same(twin.state_dict(), model.state_dict())
     with pytest.raises(ValueError, match=r"kind: default takes no gain and no bias_std; got 2.0 and 0.0"):
         dense_init(model, "default", gain=2.0)
 
@@ -92,9 +93,9 @@ def test_default_leaves_what_build_drew(generator):
 def test_unknown_kinds_and_masked_models_are_refused_and_nothing_changes(generator):
     model = small(generator)
     parametrize.register_parametrization(model.conv2, "weight", nn.Hardtanh())
-    before = {key: value.clone() for key, value in model.state_dict().items()}
+    before = state_of(model)
     with pytest.raises(ValueError, match=r"kind: expected one of conv_orthogonal, default, .*; got 'kaiming'"):
         dense_init(model, "kaiming")
     with pytest.raises(ValueError, match="model: expected a dense one; layer conv2 has a mask"):
         dense_init(model, "orthogonal")
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert_same(before, model.state_dict())

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from contracts.states import assert_same, state_of
 from orthosparse.lab.models import ACTIVATIONS, MODELS, build, check_fits
 from orthosparse.layers import find_layers
 
@@ -77,8 +78,7 @@ def test_a_generator_decides_the_weights_and_the_global_one_is_left_alone(name):
     one, two = (build(name, generator=torch.Generator().manual_seed(seed), **options) for seed in (1, 1))
     other = build(name, generator=torch.Generator().manual_seed(2), **options)
     assert torch.equal(torch.get_rng_state(), before)
-    for key, value in one.state_dict().items():
-        assert torch.equal(value, two.state_dict()[key]), key
+    assert_same(two.state_dict(), one.state_dict())
     first = next(iter(find_layers(one).values())).name
     assert not torch.equal(one.get_submodule(first).weight, other.get_submodule(first).weight)
 
@@ -166,10 +166,10 @@ def test_sizes_that_are_no_whole_numbers_are_named(given):
 
 def test_a_model_is_checked_against_the_data_without_a_trace(generator):
     model = build("resnet32", classes=10, in_shape=CIFAR, generator=generator)
-    before = {key: value.clone() for key, value in model.state_dict().items()}
+    before = state_of(model)
     check_fits(model, (3, 64, 64), 10)
     with pytest.raises(ValueError, match=r"in_shape: .*got \(1, 28, 28\)"):
         check_fits(model, MNIST, 10)
     with pytest.raises(ValueError, match="classes: expected as many as the model gives, 10; got 100"):
         check_fits(model, CIFAR, 100)
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert_same(before, model.state_dict())

@@ -1,5 +1,6 @@
 import torch
 
+from contracts.states import assert_same
 from orthosparse import DISTRIBUTIONS
 from orthosparse.lab.data import load
 from orthosparse.lab.models import build
@@ -30,7 +31,7 @@ def test_pieces_give_the_scores_of_their_batches(config, generator):
         DISTRIBUTIONS["grasp"](network.double(), 0.3, **data)
         for data in (_doubled(scored_on(asked, loader)), _doubled({"batch": list(loader.epoch(0)), "loss": None}))
     ]
-    assert all(torch.equal(masks[0][name], mask) for name, mask in masks[1].items())
+    assert_same(masks[0], masks[1])
 
 
 def _doubled(data):

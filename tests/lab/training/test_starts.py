@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from contracts.states import assert_same
 from orthosparse.lab.data import load
 from orthosparse.lab.training import starts
 from orthosparse.lab.training.assembly import started
@@ -67,8 +68,7 @@ def test_starts_made_by_processes_are_those_made_in_their_turn(deep, four, tmp_p
         kept = start_of(config, seed, data, CPU, folder)
         made = start_of(config, seed, data, CPU, None)
         assert (kept.problem, kept.warnings, kept.density) == (made.problem, made.warnings, made.density)
-        assert kept.state.keys() == made.state.keys()
-        assert all(torch.equal(kept.state[name], value) for name, value in made.state.items())
+        assert_same(kept.state, made.state)
 
 
 def test_only_descents_and_scores_of_many_batches_are_slow(deep):

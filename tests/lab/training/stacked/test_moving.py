@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from contracts.states import assert_same
 from lab.training.stacked.runs import Stop, check_equal
 from orthosparse.lab.training import train_many
 from orthosparse.lab.training.stacked import launches
@@ -66,7 +67,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_masks_it_had(deep, kept, tmp_pa
         train_many(members, device="cpu", out=tmp_path, checkpoint_steps=3, callbacks=[Stop(stop)])
     resumed = train_many(members, device="cpu", out=tmp_path, resume=True)
     for mine, theirs in zip(kept.weights(), expected, strict=True):
-        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
+        assert_same(mine, theirs)
     assert [each["test_loss"] for each in resumed] == [each["test_loss"] for each in whole]
 
 
@@ -78,7 +79,7 @@ def test_a_member_that_has_stopped_moves_no_more_and_the_others_do(deep, kept):
     first, second = train_many([*members, planted], device="cpu")
     assert second["diverged"]
     assert first["test_loss"] == harmless[0]["test_loss"]
-    assert all(torch.equal(kept.weights()[0][name], value) for name, value in expected.items())
+    assert_same(kept.weights()[0], expected)
 
 
 def test_global_generators_are_left_as_they_were(deep):

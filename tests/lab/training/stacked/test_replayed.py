@@ -3,8 +3,8 @@
 import dataclasses
 
 import pytest
-import torch
 
+from contracts.states import assert_same
 from lab.training.recorded import Recorded
 from orthosparse.lab.training import loop, train_many
 from orthosparse.lab.training.step import Stepper
@@ -53,5 +53,5 @@ def test_steps_that_are_replayed_train_to_the_bits_of_eager_ones(members, deep, 
     (graph,) = graphs
     assert graph.replays >= 4
     for mine, theirs in zip(kept.weights(), expected, strict=True):
-        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
+        assert_same(mine, theirs)
     assert [each["test_loss"] for each in replayed] == [each["test_loss"] for each in eager]

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from contracts.states import assert_same
 from lab.training.stacked.stacked import given_to, networks_of, passed, rows_of, stacked
 from orthosparse.lab.models import ACTIVATIONS
 from orthosparse.lab.training.stacked.slab import NormSlab
@@ -96,7 +97,7 @@ def test_what_has_been_seen_while_testing_leaves_no_trace(generator):
     first = network.infer(rows)
     assert torch.equal(network.infer(rows), first)
     for slab, state in zip(slabs, before, strict=True):
-        assert all(torch.equal(dict(slab.state_of(0))[name], value) for name, value in state.items())
+        assert_same(dict(slab.state_of(0)), state)
     one = network.infer(rows[:, :1])
     torch.testing.assert_close(one, first[:, :1], rtol=1e-12, atol=1e-12)  # a batch is no part of a test
 

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from contracts.states import assert_same
 from lab.training.stacked.runs import Stop, check_equal
 from orthosparse.lab.models import vgg16c
 from orthosparse.lab.training import Callback, Recipe, Run, train, train_many
@@ -88,7 +89,7 @@ def test_a_member_that_diverges_leaves_the_bits_of_the_others_alone(deep, kept, 
     planted = train_many(with_planted(deep, 0.01, 1e7, **shape), device="cpu")
     found = kept.weights()
     for place in (0, 2):
-        assert all(torch.equal(found[place][name], value) for name, value in expected[place].items())
+        assert_same(found[place], expected[place])
         assert planted[place]["test_loss"] == harmless[place]["test_loss"]
         assert math.isfinite(planted[place]["test_loss"])
     assert not harmless[1]["diverged"]
@@ -115,7 +116,7 @@ def test_a_residual_network_that_diverges_is_reported_as_alone_and_leaves_the_bi
         found.append((rows, kept.weights()))
     (harmless, expected), (planted, weights) = found
     for place in (0, 2):
-        assert all(torch.equal(weights[place][name], value) for name, value in expected[place].items())
+        assert_same(weights[place], expected[place])
         assert planted[place]["test_loss"] == harmless[place]["test_loss"]
     alone = train(middle, seed=2, device="cpu")
     assert not harmless[1]["diverged"]
@@ -171,7 +172,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(four, kept, tmp_path,
     rows = train_many(members, device="cpu", out=tmp_path, resume=True, callbacks=[resumed])
     assert resumed.started == stop // 5 * 5
     for mine, theirs in zip(kept.weights(), expected, strict=True):
-        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
+        assert_same(mine, theirs)
     for mine, theirs in zip(rows, whole, strict=True):
         assert mine["test_loss"] == theirs["test_loss"]
         timeless = [{k: v for k, v in one["curves"].items() if k != "seconds"} for one in (mine, theirs)]
@@ -190,8 +191,7 @@ def test_residual_networks_that_were_stopped_end_with_the_same_weights_and_stati
     assert resumed.started == 3
     assert expected[0]["layer3.4.bn2.num_batches_tracked"] == 4
     for mine, theirs in zip(kept.weights(), expected, strict=True):
-        assert mine.keys() == theirs.keys()
-        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
+        assert_same(mine, theirs)
     assert again["test_loss"] == whole["test_loss"]
 
 
@@ -210,7 +210,7 @@ def test_an_interrupt_waits_for_the_step_and_is_saved(deep, kept, tmp_path):
     assert [path.name for path in tmp_path.glob("checkpoint-*.json")] == ["checkpoint-000000009.json"]
     train_many(members, device="cpu", out=tmp_path, resume=True)
     for mine, theirs in zip(kept.weights(), expected, strict=True):
-        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
+        assert_same(mine, theirs)
 
 
 def test_starts_are_made_once(deep, tmp_path, monkeypatch):
@@ -307,7 +307,7 @@ def test_a_graph_of_residual_networks_has_the_bits_of_the_eager_loop(kept):
     expected = kept.weights()
     train_many(members, device="cuda", graph=True)
     for mine, theirs in zip(kept.weights(), expected, strict=True):
-        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
+        assert_same(mine, theirs)
 
 
 @pytest.mark.gpu
@@ -317,4 +317,4 @@ def test_on_a_gpu_a_member_that_diverges_leaves_the_others_alone(deep, kept):
     planted = train_many(with_planted(deep, 0.01, 1e7), device="cuda")
     assert planted[1]["diverged"]
     for place in (0, 2):
-        assert all(torch.equal(kept.weights()[place][name], value) for name, value in expected[place].items())
+        assert_same(kept.weights()[place], expected[place])

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from contracts.states import assert_same
 from orthosparse.lab.data import load
 from orthosparse.lab.training import launch
 from orthosparse.lab.training.stacked.assembly import stack_of
@@ -46,7 +47,7 @@ def test_a_graph_would_find_every_batch_in_the_same_place(four):
     assert len(set(stepper._graphed.seen)) == 1
     assert places == [leaf.value.data_ptr() for slab in slabs for leaf in slab.leaves]
     for mine, theirs in zip(found, expected, strict=True):
-        assert all(torch.equal(mine[name], value) for name, value in theirs.items())
+        assert_same(mine, theirs)
     assert torch.equal(graphed.records.values, eager.records.values)
 
 
