@@ -1,4 +1,4 @@
-"""Threads for kernels and for layers in parallel; float64, on the CPU where a tensor's device has none."""
+"""Threads for kernels and for layers in parallel; float32 at least; float64, on the CPU where a device has none."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +56,11 @@ def workers(sizes: Sequence[int]) -> Iterator[Callable[..., Iterator[Any]]]:
 
 def _share() -> None:
     _here.shared = True
+
+
+def precise(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float32, or float64 where it is that: products of half-precision numbers would tie."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def on_float64_device(tensor: torch.Tensor) -> torch.Tensor:

@@ -40,11 +40,6 @@ def keys_of(model: nn.Module, layers: Mapping[str, Layer]) -> dict[str, str]:
     return {name: names[id(layer.parameter())] for name, layer in layers.items()}
 
 
-def precise(tensor: Tensor) -> Tensor:
-    """Return `tensor` in float32, or float64 where it is that: products of half-precision numbers would tie."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-
-
 def batches_of(batch: Any, model: nn.Module, asker: str) -> Iterator[Batch]:
     """Return the pairs in `batch`: itself where one of its two items is no pair, else those it iterates over.
 

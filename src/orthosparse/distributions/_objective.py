@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from orthosparse.aliases import Scores
 from orthosparse.checks import named_on_error
-from orthosparse.distributions._inputs import Batch, describe, keys_of, outputs_on, precise
+from orthosparse.distributions._inputs import Batch, describe, keys_of, outputs_on
+from orthosparse.hardware import precise
 from orthosparse.layers import Layer, unwrapped
 from orthosparse.randomness import derive_seed, draw_seed
 from orthosparse.substitution import frozen_state, preserve, seed_generators, with_tensors

@@ -8,9 +8,10 @@ from torch import nn
 
 from orthosparse.aliases import Density, Masks, Scores
 from orthosparse.checks import check_density, check_positive
-from orthosparse.distributions._inputs import batches_of, precise, weights_of
+from orthosparse.distributions._inputs import batches_of, weights_of
 from orthosparse.distributions._masks import budget_of, check_entries, follows_paper_code, top_scored
 from orthosparse.distributions._objective import objective_of
+from orthosparse.hardware import precise
 from orthosparse.layers import Layer
 from orthosparse.masks import ScoredMasks
 from orthosparse.twice import twice_differentiable

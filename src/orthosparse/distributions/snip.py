@@ -9,9 +9,10 @@ from torch.nn.functional import nll_loss
 
 from orthosparse.aliases import Density, Masks
 from orthosparse.checks import check_density
-from orthosparse.distributions._inputs import batches_of, precise, weights_of
+from orthosparse.distributions._inputs import batches_of, weights_of
 from orthosparse.distributions._masks import budget_of, follows_paper_code, top_scored
 from orthosparse.distributions._objective import objective_of
+from orthosparse.hardware import precise
 from orthosparse.layers import Layer
 
 

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from orthosparse.aliases import Density, Masks
-from orthosparse.distributions._inputs import batches_of, precise, weights_of
+from orthosparse.distributions._inputs import batches_of, weights_of
 from orthosparse.distributions._masks import budget_of, falling, top_scored
 from orthosparse.distributions._objective import objective_of
+from orthosparse.hardware import precise
 from orthosparse.layers import Layer
 from orthosparse.progress import Progress, counted, reporter
 

@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from orthosparse.hardware import precise
 from orthosparse.structures import means_of
 
 
@@ -16,7 +17,7 @@ def sizes_of(values: torch.Tensor, block: int) -> torch.Tensor:
     """
     if block == 1:
         return values
-    return means_of(values.to(torch.promote_types(values.dtype, torch.float32)).square(), block).sqrt()
+    return means_of(precise(values).square(), block).sqrt()
 
 
 def drop_smallest(weight: torch.Tensor, mask: torch.Tensor, number: int) -> torch.Tensor:

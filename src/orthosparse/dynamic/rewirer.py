@@ -17,6 +17,7 @@ from orthosparse.dynamic._criteria import cosine, direction_of, drop_smallest, g
 from orthosparse.dynamic._gradients import DenseGradients
 from orthosparse.dynamic._state import read_state
 from orthosparse.dynamic._units import units_of
+from orthosparse.hardware import precise
 from orthosparse.layers import unwrapped
 from orthosparse.masks import resize
 from orthosparse.randomness import derive, draw_seed
@@ -265,7 +266,7 @@ class Rewirer:
                 local = torch.zeros(units.like.shape, dtype=units.parameter.dtype, device=units.like.device)
             gradient = full_tensor(local).view(units.shape)
             # A sum of half precision gradients could overflow where the gradients do not.
-            score = mean_over_ranks(gradient.to(torch.promote_types(gradient.dtype, torch.float32)), self.group)
+            score = mean_over_ranks(precise(gradient), self.group)
             if not score.any():  # no rank has a gradient: growth would follow the order of the entries
                 continue
             if self.grow == "momentum":

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
 from orthosparse.checks import check_at_least, check_model, check_number
-from orthosparse.hardware import on_float64_device
+from orthosparse.hardware import on_float64_device, precise
 from orthosparse.isometry._functional import Output, evaluated
 from orthosparse.isometry._krylov import ritz
 from orthosparse.isometry._linear import LinearLayers
@@ -130,7 +130,7 @@ def _exact(jacobian: Jacobian, k: int | None, report: Reporter) -> Spectrum:
     units = torch.eye(side, dtype=jacobian.y.dtype, device=jacobian.y.device).unsqueeze(1)
     vectors = units.expand(side, jacobian.batch, side)
     rows = jacobian.transposed(vectors, report) if reverse else jacobian.times(vectors, report)
-    values = torch.linalg.svdvals(on_float64_device(_at_least_float32(_finite(rows))).transpose(0, 1))
+    values = torch.linalg.svdvals(on_float64_device(precise(_finite(rows))).transpose(0, 1))
     return spectrum_of(values, k=k, products=jacobian.products, dtype=rows.dtype)
 
 
@@ -142,7 +142,7 @@ def _matrix_free(
     if jacobian.outputs > jacobian.inputs:
         first, second = second, first
     device = jacobian.y.device
-    like = on_float64_device(_at_least_float32(jacobian.y.detach().new_zeros(jacobian.batch)))
+    like = on_float64_device(precise(jacobian.y.detach().new_zeros(jacobian.batch)))
     estimate = ritz(
         lambda vectors: _finite(first(vectors.to(device))).to(like),
         lambda vectors: _finite(second(vectors.to(device))).to(like),
@@ -169,10 +169,6 @@ def _matrix_free(
         products=jacobian.products,
         exact=False,
     )
-
-
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _finite(products: Tensor) -> Tensor:
