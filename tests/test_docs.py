@@ -9,8 +9,9 @@ import subprocess
 import sys
 from collections import defaultdict
 from html import unescape
+from itertools import pairwise
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
 import pytest
 import torch
@@ -152,6 +153,21 @@ def test_the_page_on_choosing_cites_what_was_measured(source, numbers):
         alone = re.compile(rf"(?<![\d.]){re.escape(number)}(?![\d]|\.\d)")
         assert alone.search(page), number
         assert alone.search(measured), number
+
+
+def test_the_epochs_of_the_deepest_network_take_as_long_as_its_rows_say():
+    rows = map(json.loads, (ROOT / "results" / "deep_networks.jsonl").read_text().splitlines()[1:])
+    whole = [row for row in rows if (row["fields"]["model"], row["fields"]["epochs"]) == ("cnn1000", 100)]
+    starts = {"ai" if row["fields"]["scheme"] == "ai" else row["fields"]["density"]: row for row in whole}
+    ends = {start: row["curves"]["seconds"][-51:] for start, row in starts.items()}
+    took = {start: median(end - begin for begin, end in pairwise(found)) for start, found in ends.items()}
+    ai, dense, eoi = (f"{took[start]:.1f}" for start in ("ai", 1.0, 0.125))
+    for page, said in {
+        "decisions/2026-11-15-ensemble.md": [f"{ai} s from AI, {dense} s dense", f"{eoi} s from EOI"],
+        "tutorials/reproduce.md": [f"one epoch | {ai} to {dense} s | {eoi} s |"],
+        "../results/README.md": [f"{eoi} s (EOI), {dense} s (dense) and {ai} s\n  (AI)"],
+    }.items():
+        assert [words for words in said if words not in (DOCS / page).read_text()] == [], page
 
 
 def test_the_accuracy_that_differs_most_from_the_papers_is_the_one_that_the_page_names():
