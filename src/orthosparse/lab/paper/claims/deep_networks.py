@@ -6,7 +6,7 @@ from orthosparse.lab.paper.claims._claim import FAILS, HOLDS, OPEN, PARTLY, Chap
 
 TITLE = "1000 layers train"
 STATEMENT = (
-    "Networks of 1000 layers without shortcuts or normalisation train from an exactly orthogonal sparse start "
+    "Networks of 1000 layers without shortcuts or normalization train from an exactly orthogonal sparse start "
     "about as well as from a dense one. The same masks on dense orthogonal weights (base) stay at chance."
 )
 _AHEAD = 10.0  # points by which a network that trains is above one at chance
