@@ -80,6 +80,42 @@ def test_a_hook_gets_all_units_of_its_layer(hooked, generator):
     assert not table.notes
 
 
+def with_own_forward(layer):
+    layer.forward = lambda x: functional.linear(x, torch.eye(8)) * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (with_own_forward, "the layer has a forward of its own"),
+        (nn.utils.spectral_norm, "the layer also holds 'weight_orig'"),
+        (lambda layer: layer.register_buffer("scale", torch.ones(())), "the layer also holds 'scale'"),
+    ],
+    ids=["forward", "spectral norm", "buffer"],
+)
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.spectral_norm` is deprecated")
+def test_a_layer_that_is_more_than_its_weight_and_bias_stays(change, note, generator):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)).eval()
+    with torch.no_grad():
+        for layer in model:
+            layer.weight[::2] = 0
+    change(model[1])
+    x = torch.randn(5, 8, generator=generator)
+    deployed, table = deploy(model, x, compile=False)
+    torch.testing.assert_close(deployed(x), model(x))
+    assert [row.note for row in table.rows if row.layer == "1"] == [note]
+    assert not table.notes
+
+
+def test_masks_of_torch_are_to_be_imported_first():
+    model = nn.Sequential(nn.Linear(8, 8))
+    nn.utils.prune.random_unstructured(model[0], "weight", 0.9)
+    with pytest.raises(ValueError, match=r"model: '0' has a mask of torch\.nn\.utils\.prune; import_prune_masks"):
+        deploy(model, torch.ones(1, 8), compile=False)
+    orthosparse.import_prune_masks(model)
+    deploy(model, torch.ones(1, 8), compile=False)
+
+
 def test_a_layer_whose_weight_the_model_reads_keeps_its_units(generator):
     class Tied(nn.Sequential):
         def forward(self, x):

@@ -176,6 +176,11 @@ def _why_not(apart: Mapping[nn.Module, str], module: nn.Module, tensor: str, mas
         return "another parametrization follows the mask"
     if "bias" in getattr(module, "parametrizations", ()):
         return "the bias has a mask or another parametrization"
+    return why_special(module)
+
+
+def why_special(module: nn.Module) -> str:
+    """Say what a layer has beside its weight and its bias, if anything: a layer in its place would lose it."""
     if "forward" in vars(module):
         return "the layer has a forward of its own"
     held = (*module._parameters, *module._buffers, *module._modules)

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from orthosparse.checks import check_arguments, check_model, named_on_error
 from orthosparse.distributed import is_sharded
 from orthosparse.hardware import to_float64
-from orthosparse.layers import unwrapped
+from orthosparse.layers import is_pruned, unwrapped
 from orthosparse.masking import bake
 from orthosparse.substitution import copied
 
@@ -24,7 +24,8 @@ def inference_copy(model: nn.Module, device: torch.device | None) -> nn.Module:
 
     Raises:
         TypeError: `model` is not a module.
-        ValueError: a parameter is lazy or sharded or has no storage, or a mask is followed by another parametrization.
+        ValueError: a parameter is lazy or sharded or has no storage, a mask is followed by another parametrization, or
+            is one of torch.nn.utils.prune.
     """
     model = unwrapped(check_model(model))
     for name, parameter in model.named_parameters():
@@ -32,6 +33,12 @@ def inference_copy(model: nn.Module, device: torch.device | None) -> nn.Module:
             raise ValueError("model: expected one whose layers have shapes; run the lazy modules on a batch first")
         if is_sharded(parameter) or parameter.is_meta:
             raise ValueError(f"model: expected whole weights in memory; {name!r} is sharded or on the meta device")
+    for name, module in model.named_modules():
+        if any(is_pruned(module, tensor.removesuffix("_orig")) for tensor in module._parameters):
+            raise ValueError(
+                f"model: {name!r} has a mask of torch.nn.utils.prune; import_prune_masks takes that over, "
+                "torch.nn.utils.prune.remove makes it permanent"
+            )
     copy = deepcopy(model)
     bake(copy)
     return copy.eval().requires_grad_(False).to(device)

@@ -59,8 +59,8 @@ def deploy(
 
     Raises:
         TypeError: `model` is not a module, or `example` has the wrong type.
-        ValueError: the model cannot take `example`, another argument is out of range, or weights are sharded or on the
-            meta device.
+        ValueError: the model cannot take `example`, another argument is out of range, weights are sharded or on the
+            meta device, or masks are those of torch.nn.utils.prune.
 
     Example:
         >>> import orthosparse

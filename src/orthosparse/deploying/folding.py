@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from orthosparse.compacting.forms import why_special
 from orthosparse.deploying.tracing import calls_of, clean, is_in_place, is_only_called, shape_of
 from orthosparse.hardware import to_float64
 
@@ -60,7 +61,7 @@ def own_layer(graph: fx.GraphModule, node: object) -> Layer | None:
     module = graph.get_submodule(name)
     if not isinstance(module, LAYERS) or type(module) not in LAYERS or len(calls_of(graph)[name]) > 1:
         return None
-    if not is_only_called(graph, name):
+    if why_special(module) or not is_only_called(graph, name):
         return None
     own = set(module.parameters())
     shared = any(other is not module and own & set(other.parameters(recurse=False)) for other in graph.modules())

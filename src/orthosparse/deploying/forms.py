@@ -5,7 +5,7 @@ from copy import deepcopy
 import torch
 from torch import nn
 
-from orthosparse.compacting.forms import Candidate, build, has_taps
+from orthosparse.compacting.forms import Candidate, build, has_taps, why_special
 from orthosparse.deploying.copies import in_format
 from orthosparse.deploying.folding import Layer
 from orthosparse.deploying.modules import EntriesConv, EntriesLinear
@@ -22,6 +22,8 @@ _FILLED = 0.9  # blocks are tried if at least this fraction of the weights in th
 def forms_of(name: str, layer: Layer) -> tuple[dict[str, nn.Module], str]:
     """Return a module for each form that `layer` can have, and why sparse forms are missing."""
     forms: dict[str, nn.Module] = {DENSE: layer}
+    if note := why_special(layer):
+        return forms, note
     if layer.weight.dim() == 4:
         forms = {
             DENSE: in_format(layer, torch.contiguous_format),

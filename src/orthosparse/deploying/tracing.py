@@ -106,9 +106,9 @@ def calls_of(graph: fx.GraphModule) -> dict[str, list[fx.Node]]:
 
 
 def is_only_called(graph: fx.GraphModule, name: str) -> bool:
-    """Whether a module has no hooks, and nothing reads its tensors but its own calls: then it may be changed."""
+    """Whether a module has no hooks and no forward of its own, and only its calls read its tensors: it may change."""
     module = graph.get_submodule(name)
-    if module._forward_hooks or module._forward_pre_hooks:
+    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
         return False
     return not any(node.op == "get_attr" and node.target.rpartition(".")[0] == name for node in graph.graph.nodes)
 

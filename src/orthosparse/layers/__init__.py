@@ -3,7 +3,15 @@
 from orthosparse.layers.find import Selector, find_layers, left_dense, summarize
 from orthosparse.layers.fused import Split
 from orthosparse.layers.layer import Layer, layer_name, unwrapped
-from orthosparse.layers.tensors import TRANSPARENT, LeafParameters, leaf, plain_modules, plain_name, tensor_names
+from orthosparse.layers.tensors import (
+    TRANSPARENT,
+    LeafParameters,
+    is_pruned,
+    leaf,
+    plain_modules,
+    plain_name,
+    tensor_names,
+)
 
 __all__ = [
     "TRANSPARENT",
@@ -12,6 +20,7 @@ __all__ = [
     "Selector",
     "Split",
     "find_layers",
+    "is_pruned",
     "layer_name",
     "leaf",
     "left_dense",
