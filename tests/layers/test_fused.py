@@ -156,6 +156,20 @@ def test_every_scheme_fills_rows_that_alternate(scheme, transposed):
         assert max(errors) < 1e-5
 
 
+@pytest.mark.parametrize("layout", ["out in", "in out"])
+def test_a_single_part_alternates_with_none(layout):
+    class Stored(nn.Module):
+        __orthosparse__ = {"w": layout}  # noqa: RUF012
+
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.empty((12, 6) if layout == "out in" else (6, 12)))
+
+    model = nn.ModuleDict({"a": Stored()})
+    orthosparse.sparsify(model, 0.6, split={"a.w": {"parts": 1, "repeats": 3}}, generator=seeded())
+    assert error(model["a"].w) < 1e-5
+
+
 def test_a_split_convolution_may_alternate():
     model = nn.Sequential(nn.Conv1d(4, 12, 3, padding=1))
     orthosparse.sparsify(model, 0.6, split={"0": {"parts": 3, "repeats": 2}}, generator=seeded())

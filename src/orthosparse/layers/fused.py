@@ -80,7 +80,7 @@ def _split(layer: Layer, pieces: int | Sequence[int] | Mapping[str, Any]) -> Par
             f"split: expected repeats that divide each of {parts}, in a layer without groups, for {layer.name!r}; "
             f"got {repeats}"
         )
-    return parts, repeats
+    return parts, repeats if len(parts) > 1 else 1  # a single part alternates with none
 
 
 def _parts(layer: Layer, pieces: int | Sequence[int]) -> tuple[int, ...]:
