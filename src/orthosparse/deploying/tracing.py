@@ -110,7 +110,8 @@ def is_only_called(graph: fx.GraphModule, name: str) -> bool:
     module = graph.get_submodule(name)
     if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
         return False
-    return not any(node.op == "get_attr" and node.target.rpartition(".")[0] == name for node in graph.graph.nodes)
+    reads = graph.graph.find_nodes(op="get_attr", sort=False)
+    return not any(str(node.target).rpartition(".")[0] == name for node in reads)
 
 
 def clean(graph: fx.GraphModule) -> None:
