@@ -107,6 +107,24 @@ def test_a_layer_that_is_more_than_its_weight_and_bias_stays(change, note, gener
     assert not table.notes
 
 
+def test_a_model_that_reads_what_only_its_own_layers_have_keeps_them(generator):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(1024, 1024)
+            self.fc.scale = 3.0
+
+        def forward(self, x):
+            return x if x.sum() > 1e9 else self.fc(x) * self.fc.scale  # a branch, so that torch.fx cannot trace it
+
+    model = Scaled()
+    sparsify(model, 0.01, distribution="uniform", generator=generator)
+    x = torch.randn(1, 1024, generator=generator)
+    deployed, table = deploy(model, x, threads=1, compile=False)
+    assert torch.equal(deployed(x), model(x))
+    assert "deployed: refused, AttributeError: 'EntriesLinear' object has no attribute 'scale'" in table.notes
+
+
 def test_masks_of_torch_are_to_be_imported_first():
     model = nn.Sequential(nn.Linear(8, 8))
     nn.utils.prune.random_unstructured(model[0], "weight", 0.9)

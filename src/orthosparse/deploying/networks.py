@@ -45,8 +45,12 @@ class Networks:
         return difference(outputs_of(network, self.arguments), self.expected)
 
     def add(self, name: str, network: nn.Module) -> bool:
-        """Add a network unless its outputs differ; return whether it was added."""
-        gap = self.error(network)
+        """Add a network unless it fails or its outputs differ; return whether it was added."""
+        try:
+            gap = self.error(network)
+        except ValueError as error:  # the model reads what only its own layers have
+            self.notes.append(f"{name}: refused, {first_line(error.__cause__ or error)}")
+            return False
         if not gap <= self.tolerance:
             self.notes.append(f"{name}: refused, outputs differ by {gap:.1e}")
             return False
