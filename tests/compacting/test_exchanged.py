@@ -180,6 +180,21 @@ def test_a_compact_checkpoint_goes_into_a_model_that_was_never_masked(device, ma
     assert torch.equal(fresh.eval()(x), masked.eval()(x))
 
 
+@pytest.mark.parametrize(
+    "wrapper",
+    [nn.DataParallel, torch.optim.swa_utils.AveragedModel, lambda model: torch.compile(model, backend="eager")],
+)
+@pytest.mark.parametrize("was_masked", [True, False])
+def test_a_choice_is_repeated_from_the_state_of_a_wrapper(was_masked, wrapper, masked, generator):
+    twin = copy.deepcopy(masked) if was_masked else Net().to(torch.float64)
+    exchanged = compact(masked).exchanged
+    state = wrapper(masked).state_dict()
+    assert compact(twin, like=state).exchanged == exchanged
+    orthosparse.load_sparse(twin, state)
+    x, _ = batch_for(masked, generator)
+    assert torch.equal(twin.eval()(x), masked.eval()(x))
+
+
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_a_layer_without_weights_stays():
     model = nn.Sequential(nn.Linear(4, 0), nn.Linear(0, 4))

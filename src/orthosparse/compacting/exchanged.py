@@ -15,6 +15,7 @@ from orthosparse.compacting.table import MASKED, CompactTable, Form, forms_like
 from orthosparse.compacting.timing import ratios_of
 from orthosparse.distributed import is_sharded
 from orthosparse.masking.exchange import exchange_all, masked_form, uncompact
+from orthosparse.masking.loading import without_wrappers
 from orthosparse.masking.optimizer_state import check_hand_over
 from orthosparse.modules.compact_module import Compact
 
@@ -40,7 +41,8 @@ def compact(
             kept; in a distributed run, rank 0 measures for all ranks. Without a batch, every layer that has a kernel on
             its device is replaced.
         like: repeats an earlier choice without timing: the table of an earlier call, or a state dict of the model after
-            it. With a state dict, layers can also be replaced in a model without masks, to load that state dict.
+            it, or of a wrapper that `load_sparse` knows. With a state dict, layers can also be replaced in a model
+            without masks, to load that state dict.
         optimizer: the optimizer of the model, if it exists already; it continues with the new parameters and the same
             state.
 
@@ -141,13 +143,17 @@ def _like(model: nn.Module, candidates: list[Candidate], like: Any) -> list[Cand
     named = model.named_modules(remove_duplicate=False)
     first = {name: firsts.setdefault(module, name) for name, module in named}  # a module may have several names
     chosen: dict[str, Candidate] = {}
-    for name, form in forms_like(like).items():
+    forms, state = forms_like(like), dict[str, Any]()
+    if isinstance(like, Mapping) and "rows" not in like:
+        state = without_wrappers(like, model)
+        forms = forms_like(state)
+    for name, form in forms.items():
         unit_of(form)
         layer = first.get(name, name)
         if layer in chosen:
             continue
         if layer not in known:
-            found = layer_without_mask(model, name, form, like if isinstance(like, Mapping) else {})
+            found = layer_without_mask(model, name, form, state)
             chosen[layer] = replace(found, name=layer)
         elif known[layer].form == MASKED:
             raise ValueError(f"like: expected layers that can be exchanged; {layer!r}: {known[layer].note}")
