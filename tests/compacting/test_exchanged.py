@@ -317,6 +317,19 @@ def test_hooks_on_a_weight_are_refused_since_its_exchange_would_lose_them(regist
     assert all(new is not weight for new in masked.parameters())
 
 
+@pytest.mark.parametrize("back", [expand, orthosparse.bake])
+def test_attributes_of_a_layer_go_with_it(back, masked):
+    layers = masked.stem, masked.mix, masked.fc
+    for layer in layers:
+        layer.group, layer.unit = "slow", "of the user"
+    compact(masked)
+    assert all(layer.group == "slow" and layer.unit in (1, 16) for layer in (masked.stem, masked.mix, masked.fc))
+    masked.fc.group = "fast"
+    masked = copy.deepcopy(masked)
+    back(masked)
+    assert (masked.stem.group, masked.mix.group, masked.fc.group) == ("slow", "slow", "fast")
+
+
 def test_attributes_of_a_weight_go_with_it(masked):
     def weight():
         return next(p for p in masked.fc.parameters() if p is not masked.fc.bias)

@@ -24,9 +24,11 @@ class Compact(nn.Module):
         grid: number of rows and columns of the weight, counted in units.
         listener: called with the whole weight, whose gradient is dense; the product uses what it returns. torch
             compiles one graph with a listener and one without. Copies have none.
+        carried: names of attributes that others had set on the layer that it replaces, and that it has too.
     """
 
     listener: Callable[[Tensor], Tensor] | None = None
+    carried: tuple[str, ...] = ()
 
     values: nn.Parameter
     bias: nn.Parameter | None
