@@ -33,6 +33,12 @@ def test_a_gpu_that_is_not_there_is_said():
         launch(device=f"cuda:{torch.cuda.device_count()}")
 
 
+def test_several_processes_on_one_device_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    with pytest.raises(ValueError, match="devices: expected 1 with cuda:1, which is one device; got 2"):
+        launch(device="cuda:1", devices=2)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp64"])
 def test_arithmetic_is_set_inside_and_restored_outside(precision):
     def settings():

@@ -102,6 +102,8 @@ def _device(name: str, devices: int) -> tuple[str, int | list[int]]:
         raise ValueError(f"devices: expected a positive integer; got {devices!r}")
     if device.type == "cuda" and devices > torch.cuda.device_count():
         raise ValueError(f"devices: expected at most the {torch.cuda.device_count()} GPUs here; got {devices}")
+    if device.index is not None and devices > 1:
+        raise ValueError(f"devices: expected 1 with {name}, which is one device; got {devices}")
     return device.type, devices if device.index is None else [device.index]
 
 
