@@ -49,7 +49,7 @@ class Recipe:
     label_smoothing: float = described(0.0, "Label smoothing for cross_entropy.", needs="loss=cross_entropy")
     mixup: float = described(0.0, "Parameter of mixup's Beta distribution; 0 for no mixup.")
     cutmix: float = described(0.0, "Parameter of cutmix's Beta distribution; 0 for no cutmix.")
-    clip: float = described(0.0, "Clip the gradient to this norm; 0 for no limit.")
+    clip: float = described(0.0, "Clip the gradient to this norm; 0 for no limit, but lamb always has one of 1.")
     accumulate: int = described(1, "Number of parts that a batch is split into, to save memory.")
     precision: str = described("tf32", "Precision: fp32, tf32 (on a GPU), bf16 (autocast) or fp64.", names="precision")
     dense_init: str = described("conv_orthogonal", "Dense initialization.", names="dense_init")
