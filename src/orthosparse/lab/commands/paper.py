@@ -163,7 +163,7 @@ def run(
         typer.Option(help="Run for this many minutes, then stop; the same command continues."),
     ] = None,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile networks with torch.compile, see `train`.")
+        bool, typer.Option("--compile", help="Compile networks outside of stacks with torch.compile, see `train`.")
     ] = False,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of every training, instead of the paper's.")] = None,
     precision: Annotated[str | None, choice("precision", "Precision of every training.")] = None,
