@@ -146,6 +146,16 @@ def test_a_killed_writer_leaves_every_row_it_had_written_and_a_whole_store(store
     assert store.append(row_of(toys.pair(seed=200_000)))
 
 
+def test_a_database_of_another_program_is_refused_and_stays_as_it_is(tmp_path):
+    path = tmp_path / "theirs.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE rows (id INTEGER)")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"store: expected a file of results; .*theirs.sqlite is a database of anothe"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
 def test_what_is_no_store_and_what_is_of_another_version_is_refused(tmp_path):
     (tmp_path / "text").write_text("these are not the rows " * 100)
     with pytest.raises(ValueError, match="store: expected a file of results"):

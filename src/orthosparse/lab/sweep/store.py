@@ -12,7 +12,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,8 @@ class Owner:
 EXPIRY = 60.0  # seconds without a heartbeat after which a claim is void
 _PATIENCE = 60.0  # seconds that a process waits for others
 _VERSION = 1
+# In one statement, as another process may make the same store meanwhile.
+_ABOUT = "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows (
     key TEXT NOT NULL, seed INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (key, seed)
@@ -107,10 +109,8 @@ class Store:
         self.path = Path(path).expanduser()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._check_file()
             with self._writing() as database:
-                (version,) = database.execute("PRAGMA user_version").fetchone()
-                if version not in (0, _VERSION):
-                    raise ValueError(f"store: {self.path} has version {version}; this program reads {_VERSION}")
                 for statement in _SCHEMA.split(";\n"):
                     database.execute(statement)
                 database.execute(f"PRAGMA user_version = {_VERSION}")
@@ -122,6 +122,15 @@ class Store:
             raise ValueError(
                 f"store: expected a file of results; {self.path} cannot be used as one ({error})"
             ) from error
+
+    def _check_file(self) -> None:
+        """Raise a ValueError for a database of another program or version, before anything in it is changed."""
+        with closing(sqlite3.connect(self.path, timeout=_PATIENCE)) as database:
+            version, tables = database.execute(_ABOUT).fetchone()
+        if version == 0 and tables:
+            raise ValueError(f"store: expected a file of results; {self.path} is a database of another program")
+        if version not in (0, _VERSION):
+            raise ValueError(f"store: {self.path} has version {version}; this program reads {_VERSION}")
 
     @property
     def runs(self) -> Path:
