@@ -21,3 +21,11 @@ def test_every_method_stands_over_its_name_in_the_colour_of_its_start():
     }
     assert figure.series[1].deviations == [pytest.approx(2**0.5)]
     assert dynamic.render([]).figures == []
+
+
+def test_a_method_that_was_trained_for_fewer_epochs_does_not_stand_beside_the_others():
+    base, eoi = (Training("resnet32", "cifar10", 0.1, scheme=scheme) for scheme in ("base", "eoi"))
+    short = Training("resnet32", "cifar10", 0.1, scheme="base", dynamic="set", epochs=20)
+    rows = [row_of(base, test_accuracy=0.8), row_of(eoi, test_accuracy=0.9), row_of(short, test_accuracy=0.5)]
+    (figure,) = dynamic.render(rows).figures
+    assert [series.label for series in figure.series] == ["ERK-Base", "ERK-EOI"]

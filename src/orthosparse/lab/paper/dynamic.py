@@ -3,11 +3,14 @@
 The static trainings are those of the contemporary networks.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from orthosparse.lab.experiments import Experiment
+from orthosparse.lab.paper._rows import RowIndex
 from orthosparse.lab.paper._study import SEEDS, Accuracies, both, column, drawn, lines, pointed
-from orthosparse.lab.paper._tables import Line, Rendered, Table
+from orthosparse.lab.paper._tables import Cell, Column, Line, Place, Rendered, column_of
 from orthosparse.lab.rendering.contents import Figure
 
 __all__ = ["SEEDS", "TITLE", "experiments", "render"]
@@ -41,16 +44,21 @@ experiments = _TABLE.experiments
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the table of accuracies, and a figure of each network instead of the paper's bar chart."""
     shown = _TABLE.render(rows, smoke=smoke)
-    figures = [_figure(shown.tables[0], index) for index in range(len(_COLUMNS))]
+    index, asked = RowIndex(rows), _TABLE.cells(smoke=smoke)
+    figures = [_figure(index, asked, column, column_of(shown.tables[0], column.key)) for column in _COLUMNS]
     return replace(shown, figures=drawn(figures))
 
 
-def _figure(table: Table, index: int) -> Figure:
-    """Return the means and deviations of a column, in the colours of the starts."""
-    column = table.columns[index]
+def _figure(
+    index: RowIndex, asked: Mapping[Place, Experiment | None], column: Column, cells: Mapping[str, Cell]
+) -> Figure:
+    """Return the means and deviations that were trained in one setting, in the colours of the starts."""
+    found = {line.key: asked[line.key, column.key] for line in _LINES}
+    index = index.comparing(found.values())
     series = [
-        pointed(line.heads[0], {x: cells[index].ours}, line.key.split("/")[1], method=line.method)
-        for x, (line, cells) in enumerate(zip(table.lines, table.cells, strict=True))
+        pointed(line.heads[0], {x: cells[line.key].ours}, line.key.split("/")[1], method=line.method)
+        for x, line in enumerate(_LINES)
+        if index.is_comparable(found[line.key])
     ]
-    names = tuple("\n".join(line.heads) for line in table.lines)
+    names = tuple("\n".join(line.heads) for line in _LINES)
     return Figure(column.label, "", "test accuracy, %", series, model=column.model, names=names)
