@@ -7,6 +7,7 @@ import pytest
 from lab.paper.rows import row_of
 from orthosparse.lab.experiments import experiment_of
 from orthosparse.lab.paper import ranks
+from orthosparse.lab.paper._study import METHODS
 
 STARTS = ("base", "ai", "eoi")
 
@@ -39,6 +40,14 @@ def test_a_distribution_counts_once_all_starts_have_a_row():
     assert rendered.notes == [
         "ResNet32 (CIFAR-10): EOI is ahead of Base, mean rank 1.00 against 3.00 (1 of 5 distributions, 1 seed)."
     ]
+
+
+def test_a_mean_over_some_distributions_is_not_compared_with_the_papers_over_all():
+    means = {(method, start): 0.7 + place / 100 for method in METHODS for place, start in enumerate(STARTS)}
+    every = column_of(ranks.render(rows_of(means)))
+    assert [cell.difference for cell in every] == pytest.approx([3 - 13 / 5, 2 - 12 / 5, 0])
+    some = {place: mean for place, mean in means.items() if place[0] != "snip"}
+    assert [cell.difference for cell in column_of(ranks.render(rows_of(some)))] == [None] * 3
 
 
 def test_ranks_have_the_fewest_seeds_of_what_they_are_made_of_and_name_the_most():

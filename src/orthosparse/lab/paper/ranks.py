@@ -73,14 +73,16 @@ def _column(measured: Mapping[Place, Measurement | None], column: Column) -> lis
         counted = f"{len(ours)} of {len(METHODS)} distributions, {seeds_text(seeds)}"
         note = "; ".join([counted, *sorted(filter(None, notes))])
     least = min(seeds, default=0)
-    return [_cell(_mean(papers, init), _mean(ours, init), least, note, used[init], whole) for init in INITS]
+    cells = [Cell(_mean(papers, init), _mean(ours, init), least, note, rows=used[init], whole=whole) for init in INITS]
+    complete = whole and len(ours) == len(METHODS)  # the paper's mean is over all distributions
+    return [_compared(cell) if complete else cell for cell in cells]
 
 
-def _cell(
-    paper: Number | None, ours: Number | None, seeds: int, note: str, rows: list[dict[str, Any]], whole: bool
-) -> Cell:
-    difference = None if paper is None or ours is None or not whole else ours[0] - paper[0]
-    return Cell(paper, ours, seeds, note, rows=rows, whole=whole, difference=difference)
+def _compared(cell: Cell) -> Cell:
+    """Return a cell with its difference, if it has both numbers."""
+    if cell.ours is None or cell.paper is None:
+        return cell
+    return replace(cell, difference=cell.ours[0] - cell.paper[0])
 
 
 def _figure(columns: list[list[Cell]]) -> Figure:
