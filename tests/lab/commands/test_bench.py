@@ -62,7 +62,8 @@ def test_training_is_timed_and_told(timed, tmp_path, capsys, monkeypatch):
 
 def test_unknown_checks_are_answered_with_the_known_ones(capsys):
     assert main(["bench", "sampler", "spead"]) == 2
-    assert "checks: expected any of exactness, speed, calls, growth, observation; got spead" in capsys.readouterr().err
+    known = "calls, exactness, growth, observation, speed"
+    assert f"checks: expected one of {known}; got 'spead'; did you mean 'speed'?" in capsys.readouterr().err
 
 
 def test_rows_of_compact_layers_are_written_as_they_come(tmp_path, capsys):

@@ -18,6 +18,7 @@ from orthosparse.lab.commands._options import (
     print_json,
 )
 from orthosparse.lab.names import check_name
+from orthosparse.registry import lookup
 
 _ROWS = "File for the rows, one JSON object per line."
 _ROOT = f"Folder that holds CIFAR-10; by default {ROOT}, or random images if it is not there."
@@ -58,9 +59,8 @@ def sampler(
     from orthosparse.givens import has_kernel
     from orthosparse.lab.bench.sampler import CHECKS, line, run
 
-    unknown = [check for check in checks or () if check not in CHECKS]
-    if unknown:
-        raise ValueError(f"checks: expected any of {', '.join(CHECKS)}; got {', '.join(unknown)}")
+    for check in checks or ():
+        lookup(CHECKS, check, "checks")
     _check_file(out)
     typer.echo(f"The sampler's kernel is {'built.' if has_kernel() else 'not built: its rows are missing.'}", err=json)
     rows = []
@@ -143,9 +143,8 @@ def compact(
     from orthosparse.lab.provenance import provenance
     from orthosparse.lab.training.devices import launch
 
-    unknown = [check for check in checks or () if check not in CHECKS]
-    if unknown:
-        raise ValueError(f"checks: expected any of {', '.join(CHECKS)}; got {', '.join(unknown)}")
+    for check in checks or ():
+        lookup(CHECKS, check, "checks")
     _check_file(out)
     where = launch(device=device).device
     if where.type != "cuda" and not quick:

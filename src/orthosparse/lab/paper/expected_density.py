@@ -25,7 +25,7 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return both curves for each size, and their largest distance."""
     index = RowIndex(rows)
-    found = {str(each.given().get("size", 100)): each for each in experiments(smoke=smoke)}
+    found = {str(each.described()["size"]): each for each in experiments(smoke=smoke)}
     lines, measured = [Line(size, (f"n = {size}",)) for size in found], index.metrics(found, _COLUMNS)
     table = table_of("Expected against drawn", _COLUMNS, lines, measured, heads=("size",), better=None, digits=4)
     return Rendered([table], drawn([_figure(index, *each) for each in found.items()]), notes=_NOTES)
