@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from orthosparse import attach, compact, sparsify
+from orthosparse.lab.bench.compact_entries import step_of
 from orthosparse.lab.bench.timing import Found, compared, milliseconds
 from orthosparse.lab.models import build
 
@@ -56,7 +56,9 @@ def training_step(device: torch.device, quick: bool) -> Iterator[Found]:
             x = torch.randn(2 if quick else 128, 3, 32, 32, generator=generator)
             small = deepcopy(model)
             exchanged = len(compact(small, x).exchanged)
-            times = milliseconds({"dense": _step(model, x), "sparse": _step(small, x)}, _CPU, rounds=1 if quick else 5)
+            times = milliseconds(
+                {"dense": step_of(model, x), "sparse": step_of(small, x)}, _CPU, rounds=1 if quick else 5
+            )
             case, ratio, target, detail = compared(f"{name}, batch {len(x)}, density {density}, against masked", times)
             yield case, ratio, target, f"{detail}, {exchanged} layers compact"
 
@@ -67,15 +69,3 @@ def _gradients(module: nn.Module, x: Tensor) -> Callable[[], Any]:
         return torch.autograd.grad(y, [x, *module.parameters()], torch.ones_like(y))
 
     return call
-
-
-def _step(model: nn.Module, x: Tensor) -> Callable[[], None]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-    labels = torch.zeros(len(x), dtype=torch.int64)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        functional.cross_entropy(model(x), labels).backward()
-        optimizer.step()
-
-    return step

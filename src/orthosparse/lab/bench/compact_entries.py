@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from orthosparse import SparseLinear, sparsify
@@ -89,8 +89,13 @@ def trained(kind: str, widths: tuple[int, ...], density: float) -> Callable[[], 
         sparsify(model, density, distribution="uniform", scheme="base", generator=generator)
     else:
         model = _mlp(sparse_layer(*sides, density, generator) for sides in pairwise(widths))
+    return step_of(model, torch.randn(_BATCH, widths[0], generator=generator))
+
+
+def step_of(model: nn.Module, x: Tensor) -> Callable[[], None]:
+    """Return a training step (SGD with momentum) of a classifier on one batch."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
-    x, y = torch.randn(_BATCH, widths[0], generator=generator), torch.zeros(_BATCH, dtype=torch.int64)
+    y = torch.zeros(len(x), dtype=torch.int64)
 
     def step() -> None:
         optimizer.zero_grad()
