@@ -28,19 +28,19 @@ def experiments(*, smoke: bool = False) -> list[Experiment]:
 def render(rows: list[dict[str, Any]], *, smoke: bool = False) -> Rendered:
     """Return the table of the paper, and the seconds of the sparse start alone."""
     index, found = RowIndex(rows), _cells(smoke)
-    added: dict[Place, Measurement | None] = {}
-    for (line, network), experiment in found.items():
-        base = found[f"{line.split('/')[0]}/base", network]
-        added[line, network] = None if experiment is None else _added(index, experiment, base)
+    added = {
+        (line, network): _added(index, experiment, found[f"{line.split('/')[0]}/base", network])
+        for (line, network), experiment in found.items()
+    }
     table = table_of(TITLE, _COLUMNS, _LINES, added, item="init_runtime", better=None)
     alone = {key: index.measured(experiment, "sparsify_seconds") for key, experiment in found.items()}
     second = table_of("Seconds of the sparse start alone", _COLUMNS, lines(), alone, better=None, digits=3)
     return Rendered([table, second], notes=_NOTES)
 
 
-def _added(index: RowIndex, experiment: Experiment, base: Experiment | None) -> Measurement:
+def _added(index: RowIndex, experiment: Experiment, base: Experiment) -> Measurement:
     """Return the seconds of a start less those of Base with the same seed; those of Base as they are."""
-    own, less = _seconds(index, experiment), {} if base is None else _seconds(index, base)
+    own, less = _seconds(index, experiment), _seconds(index, base)
     if experiment == base:
         return Measurement(list(own.values()))
     return Measurement([own[seed] - less[seed] for seed in sorted(own.keys() & less.keys())])
@@ -50,8 +50,9 @@ def _seconds(index: RowIndex, experiment: Experiment) -> dict[int, float]:
     return {row["seed"]: row["metrics"]["seconds"] for row in index.rows(experiment)[0]}
 
 
-def _cells(smoke: bool) -> dict[Place, Experiment | None]:
-    return {(line.key, column.key): _start(line.key, column.key, smoke) for column in _COLUMNS for line in _LINES}
+def _cells(smoke: bool) -> dict[Place, Experiment]:
+    starts = {(line.key, column.key): _start(line.key, column.key, smoke) for column in _COLUMNS for line in _LINES}
+    return {place: start for place, start in starts.items() if start is not None}
 
 
 def _start(line: str, column: str, smoke: bool) -> Experiment | None:
