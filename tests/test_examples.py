@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import orthosparse
+from contracts.states import assert_same
 from orthosparse.lab.cli import main
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -79,8 +80,7 @@ def test_lightning_module_comes_back_from_its_checkpoint_with_its_masks(tmp_path
     pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")
     model, again = main_of("lightning_module")(out=str(tmp_path), steps=20)
     ours, theirs = orthosparse.masks_of(model), orthosparse.masks_of(again)
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert_same(ours, theirs)
     for (name, mine), other in zip(model.state_dict().items(), again.state_dict().values(), strict=True):
         assert torch.equal(mine.cpu(), other.cpu()), name
 

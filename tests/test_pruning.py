@@ -62,7 +62,7 @@ def test_grasp_prefers_active_weights_of_negative_score_to_inactive_ones():
     before = orthosparse.masks_of(model)
     report = orthosparse.prune(model, 0.5, distribution="grasp", batch=batch)
     after = orthosparse.masks_of(model)
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert_same(before, after)
     assert report.got == sum(int(mask.sum()) for mask in before.values())
 
 

@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 from torch.utils.checkpoint import checkpoint
 
 from contracts.ranks import on_two_ranks
-from contracts.states import assert_same, state_of
+from contracts.states import assert_same, state_of, whole_state_of
 from orthosparse import masking
 from orthosparse.layers import leaf
 
@@ -408,12 +408,6 @@ def ddp_details(rank):
         torch.testing.assert_close(loaded(x), model(x))
 
 
-def whole(model):
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-
-    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-
-
 def sharded(order):
     """The sparse model under FSDP2: masks put on before it, after it, or after it has run."""
     from torch.distributed.fsdp import fully_shard
@@ -441,7 +435,7 @@ def fsdp_matrix(rank):
             for layer, mask in some_masks().items():
                 assert leaf(model.get_submodule(layer), "weight").full_tensor()[~mask].count_nonzero() == 0
                 assert leaf(model.get_submodule(layer), "weight").grad.full_tensor()[~mask].count_nonzero() == 0
-            state = whole(model)
+            state = whole_state_of(model)
             assert_zero_off_masks(model, state)
             assert_weights(state, by_hand(name), **CLOSE)
 
@@ -458,28 +452,28 @@ def fsdp_details(rank):
         masks = some_masks()
         assert model[3].weight.full_tensor()[~masks["3"]].count_nonzero() == 0
         # A checkpoint in shards and one in a piece, the optimizer's too.
-        state, pieces = whole(model), dcp.get_model_state_dict(model)
+        state, pieces = whole_state_of(model), dcp.get_model_state_dict(model)
         pieces = {key: value.clone() for key, value in pieces.items()}
         state_of_optimizer = copy.deepcopy(dcp.get_optimizer_state_dict(model, optimizer))
         train(model, optimizer, part=half(rank), number=1)
-        later = whole(model)
+        later = whole_state_of(model)
         for saved, options in ((pieces, None), (dict(state), dcp.StateDictOptions(full_state_dict=True))):
             dcp.set_model_state_dict(model, saved, options=options)
             dcp.set_optimizer_state_dict(model, optimizer, copy.deepcopy(state_of_optimizer))
-            assert_weights(whole(model), state)
+            assert_weights(whole_state_of(model), state)
             train(model, optimizer, part=half(rank), number=1)
-            assert_weights(whole(model), later)
+            assert_weights(whole_state_of(model), later)
         # A dense checkpoint onto shards; then other masks; then none.
         fresh = dense(seed=7).state_dict()
         dcp.set_model_state_dict(model, dict(fresh), options=dcp.StateDictOptions(full_state_dict=True))
-        assert torch.equal(whole(model)["3.weight"], torch.where(masks["3"], fresh["3.weight"], 0))
+        assert torch.equal(whole_state_of(model)["3.weight"], torch.where(masks["3"], fresh["3.weight"], 0))
         masking.replace_masks(model, {"3": ~masks["3"]}, optimizer=optimizer)
-        assert whole(model)["3.weight"].count_nonzero() == 0
+        assert whole_state_of(model)["3.weight"].count_nonzero() == 0
         train(model, optimizer, part=half(rank), number=1)
         assert leaf(model[3], "weight").full_tensor()[masks["3"]].count_nonzero() == 0
-        expected = {key: value for key, value in whole(model).items() if not key.endswith("mask")}
+        expected = {key: value for key, value in whole_state_of(model).items() if not key.endswith("mask")}
         masking.bake(model)
-        assert_weights(whole(model), expected)
+        assert_weights(whole_state_of(model), expected)
         assert "Parametrized" not in type(model[3]).__name__
         train(model, OPTIMIZERS["sgd"](model.parameters()), part=half(rank), number=1)
 
@@ -488,9 +482,9 @@ def fsdp_details(rank):
     fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
     brought = {key: dcp_like(model, key, value) for key, value in sparse().state_dict().items()}
     masking.load_sparse(model, brought)
-    assert_weights(whole(model), sparse().state_dict())
+    assert_weights(whole_state_of(model), sparse().state_dict())
     train(model, OPTIMIZERS["adamw"](model.parameters()), part=half(rank))
-    assert_zero_off_masks(model, whole(model))
+    assert_zero_off_masks(model, whole_state_of(model))
     # Seeded apart: masks become those of the first rank, and the shards follow.
     masking.replace_masks(model, some_masks(seed=40 + rank))
     masking.synchronize(model)

@@ -471,8 +471,7 @@ DATA = to_bytes(TENSORS, {"format": 1, "text": 'ä "quoted"'})
 def test_tensors_and_description_come_back():
     tensors, description = from_bytes(DATA)
     assert description == {"format": 1, "text": 'ä "quoted"'}
-    assert tensors.keys() == TENSORS.keys()
-    assert all(torch.equal(tensors[key], TENSORS[key]) for key in TENSORS)
+    assert_same(tensors, TENSORS)
 
 
 def test_equal_contents_make_equal_bytes():

@@ -9,7 +9,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from compacting.models import batch_for, masked_net
 from compacting.test_ranks import batches, mlp, optimizer_of, train
 from contracts.ranks import on_two_ranks
-from contracts.states import assert_same
+from contracts.states import assert_same, whole_state_of
 from orthosparse import compact, expand, masks_of
 
 
@@ -56,7 +56,7 @@ def test_compact_models_train_under_autocast_as_masked_ones_do():
 
 
 def broadcast(rank):
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
     from torch.distributed.fsdp import fully_shard
 
     expected = compacted(1).state_dict()
@@ -67,9 +67,7 @@ def broadcast(rank):
         fully_shard(model)
         how = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=strict)
         set_model_state_dict(model, copy.deepcopy(dict(expected)) if rank == 0 else {}, options=how)
-        state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-        assert state.keys() == expected.keys()
-        assert all(torch.equal(state[key], expected[key]) for key in expected)
+        assert_same(whole_state_of(model), expected)
 
 
 @pytest.mark.stack("DCP with broadcast", "compact")

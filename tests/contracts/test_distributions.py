@@ -115,7 +115,7 @@ def test_the_seed_decides_and_the_global_generators_do_not(name, model_name):
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(1234)
         second = call(name, model_name, 0.3, seed=5)
-    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert_same(first, second)
     if name in DRAWN:
         other = call(name, model_name, 0.3, seed=6)
         assert not all(torch.equal(first[key], other[key]) for key in first)
@@ -142,7 +142,7 @@ def test_a_distribution_works_where_gradients_are_off(name, model_name):
     with torch.no_grad():
         masks = call(name, model_name, 0.3)
     expected = call(name, model_name, 0.3)
-    assert all(torch.equal(masks[key], expected[key]) for key in masks)
+    assert_same(masks, expected)
 
 
 @every_pair

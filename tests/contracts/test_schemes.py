@@ -8,6 +8,7 @@ from torch import nn
 
 from contracts.models import MODELS
 from contracts.scores import score_through_stride
+from contracts.states import assert_same
 from orthosparse.layers import find_layers, leaf
 from orthosparse.masks import counts_of, draw
 from orthosparse.orthogonality import orthogonality_score
@@ -154,8 +155,8 @@ def test_the_same_seed_gives_the_same_bits_and_one_draw_is_taken(scheme, kind):
     given = SCHEMES[scheme](first, masks, bias_std=0.1, generator=generator, **OWN.get(scheme, {}))
     draw_seed(reference)
     assert torch.equal(generator.get_state(), reference.get_state())
-    assert same(given, filled(scheme, second, masks, seed=5, bias_std=0.1))
-    assert same(dict(first.named_parameters()), dict(second.named_parameters()))
+    assert_same(given, filled(scheme, second, masks, seed=5, bias_std=0.1))
+    assert_same(dict(first.named_parameters()), dict(second.named_parameters()))
 
 
 @everywhere
@@ -207,7 +208,7 @@ def test_layers_of_one_shape_and_blocks_of_one_layer_get_draws_of_their_own(sche
 def test_every_dtype_gets_the_float64_draw_cast_once(scheme, kind, dtype):
     exact, model = MODELS[kind].make().double(), MODELS[kind].make().to(dtype)
     masks = masks_for(model)
-    assert same(filled(scheme, exact, masks, bias_std=0.1), filled(scheme, model, masks, bias_std=0.1))
+    assert_same(filled(scheme, exact, masks, bias_std=0.1), filled(scheme, model, masks, bias_std=0.1))
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
     for name, weight in weights_of(exact).items():
         through = weight.to(torch.float32).to(dtype)  # the half types are cast through float32
@@ -244,7 +245,7 @@ def test_biases_are_drawn_with_the_deviation_asked_for(scheme, kind):
     assert len(values.unique()) == len(values)
     # chi^2: with n = 15 or more the sample deviation of N(0, 0.5) is outside these bounds with probability < 1e-4
     assert 0.15 < float(values.square().mean().sqrt()) < 0.95
-    assert same(weights_of(plain), weights_of(drawn))
+    assert_same(weights_of(plain), weights_of(drawn))
 
 
 @pytest.mark.parametrize("kind", ["cnn", "batch_norm"])
@@ -252,8 +253,8 @@ def test_biases_are_drawn_with_the_deviation_asked_for(scheme, kind):
 def test_memory_format_is_kept_and_changes_no_value(scheme, kind):
     model, last = MODELS[kind].make(), MODELS[kind].make().to(memory_format=torch.channels_last)
     masks = masks_for(model)
-    assert same(filled(scheme, model, masks), filled(scheme, last, masks))
-    assert same(weights_of(model), weights_of(last))
+    assert_same(filled(scheme, model, masks), filled(scheme, last, masks))
+    assert_same(weights_of(model), weights_of(last))
     for parameter in last.parameters():
         assert parameter.dim() != 4 or parameter.is_contiguous(memory_format=torch.channels_last)
 
@@ -267,10 +268,10 @@ def test_the_default_device_and_dtype_change_nothing(scheme):
     torch.set_default_dtype(torch.float64)
     try:
         with torch.device("meta"):
-            assert same(given, filled(scheme, other, masks, bias_std=0.1))
+            assert_same(given, filled(scheme, other, masks, bias_std=0.1))
     finally:
         torch.set_default_dtype(default)
-    assert same(dict(plain.named_parameters()), dict(other.named_parameters()))
+    assert_same(dict(plain.named_parameters()), dict(other.named_parameters()))
 
 
 @pytest.mark.gpu
@@ -281,9 +282,9 @@ def test_the_device_changes_no_bit(scheme, kind):
     masks = masks_for(plain)
     first = filled(scheme, plain, masks, bias_std=0.1)
     second = filled(scheme, there, {name: mask.cuda() for name, mask in masks.items()}, bias_std=0.1)
-    assert same(first, {name: mask.cpu() for name, mask in second.items()})
+    assert_same(first, {name: mask.cpu() for name, mask in second.items()})
     assert all(parameter.is_cuda for parameter in there.parameters())
-    assert same(dict(plain.named_parameters()), {name: p.detach().cpu() for name, p in there.named_parameters()})
+    assert_same(dict(plain.named_parameters()), {name: p.detach().cpu() for name, p in there.named_parameters()})
 
 
 @every_scheme
@@ -292,7 +293,7 @@ def test_given_masks_are_not_written_to(scheme):
     masks = masks_for(model)
     before = {name: mask.clone() for name, mask in masks.items()}
     filled(scheme, model, masks)
-    assert same(masks, before)
+    assert_same(masks, before)
 
 
 @every_scheme
@@ -309,7 +310,7 @@ def test_masks_that_do_not_fit_are_refused(scheme, masks, error, message):
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(error, match=message):
         SCHEMES[scheme](model, masks)
-    assert same(model.state_dict(), before)
+    assert_same(model.state_dict(), before)
 
 
 @every_scheme
@@ -328,4 +329,4 @@ def test_bad_numbers_are_refused_by_name(scheme, options, error):
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(error, match=f"^{next(iter(options))}: expected"):
         filled(scheme, model, masks_for(model), **options)
-    assert same(model.state_dict(), before)
+    assert_same(model.state_dict(), before)

@@ -61,7 +61,7 @@ def test_a_compiled_model_makes_the_moves_of_the_eager_one_out_of_two_graphs(com
     mine = train(compiled, *rewired(model, grow, every=3), 13, pieces=2)
     theirs = train(twin, *rewired(twin, grow, every=3), 13, pieces=2)
     for ours, eager in zip(mine, theirs, strict=True):
-        assert all(torch.equal(ours[name], eager[name]) for name in ours)
+        assert_same(ours, eager)
     assert any(not torch.equal(mine[0][name], mine[-1][name]) for name in mine[0])
     assert compiler.frame_count == (1 if grow == "random" else 2)  # four updates
 

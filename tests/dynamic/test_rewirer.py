@@ -132,7 +132,7 @@ def test_every_update_but_those_from_the_rest_on_counts_and_moves_its_share():
                 # Entries dropped in an update may be grown again in the same one.
                 assert 0 < rewirer.moved[name] <= round(cosine(0.4, step + 1, 8) * count)
         else:
-            assert all(torch.equal(masks[name], after[name]) for name in masks)
+            assert_same(masks, after)
     assert moved == [2, 4, 6]
 
 

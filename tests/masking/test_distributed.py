@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from contracts.ranks import on_two_ranks
 from contracts.seeded import seeded
-from contracts.states import assert_same, state_of
+from contracts.states import assert_same, state_of, whole_state_of
 from masking.models import Tied, coins, filled
 from orthosparse import masking
 
@@ -36,12 +36,6 @@ def sharded(seed):
     return model
 
 
-def whole(model):
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-
-    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-
-
 def broadcast_into_shards(rank):
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 
@@ -53,7 +47,7 @@ def broadcast_into_shards(rank):
             how = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=strict)
             result = set_model_state_dict(model, full if rank == 0 else {}, options=how)
             assert (result.missing_keys, result.unexpected_keys) == ([], [])
-            assert_same(whole(model), sparse(0).state_dict())
+            assert_same(whole_state_of(model), sparse(0).state_dict())
     # A dense checkpoint: every rank keeps the masks that it has.
     dense = {key: value for key, value in sparse(2).state_dict().items() if not key.endswith("mask")}
     how = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
@@ -62,7 +56,7 @@ def broadcast_into_shards(rank):
     set_model_state_dict(model, dict(dense) if rank == 0 else {}, options=how)
     for name, mask in masks.items():
         assert torch.equal(masking.masks_of(model)[name], mask)
-        assert torch.equal(whole(model)[f"{name}.weight"], torch.where(mask, dense[f"{name}.weight"], 0))
+        assert torch.equal(whole_state_of(model)[f"{name}.weight"], torch.where(mask, dense[f"{name}.weight"], 0))
 
 
 @pytest.mark.stack("DCP with broadcast", "masked")
@@ -140,7 +134,7 @@ def files_of_shards(rank, folder):
     state = {"model": get_model_state_dict(model)}
     dcp.load(state, checkpoint_id=f"{folder}/saved")
     set_model_state_dict(model, state["model"])
-    assert_same(whole(model), sparse(0).state_dict())
+    assert_same(whole_state_of(model), sparse(0).state_dict())
 
 
 def test_shards_go_through_files_with_their_masks(tmp_path):
@@ -167,7 +161,7 @@ def tensor_parallel(rank):
     optimizer, alone = torch.optim.AdamW(model.parameters(), lr=0.1), sparse(0)
     trained(model, optimizer)
     trained(alone, torch.optim.AdamW(alone.parameters(), lr=0.1))
-    torch.testing.assert_close(whole(model), dict(alone.state_dict()), check_device=False)
+    torch.testing.assert_close(whole_state_of(model), dict(alone.state_dict()), check_device=False)
 
 
 @pytest.mark.stack("TP", "masked")

@@ -7,26 +7,10 @@ from torch.nn.utils import prune
 
 import orthosparse
 from contracts.states import assert_same, state_of
+from masking.models import Tied, filled, mlp
 from orthosparse import compact, masking
 from orthosparse.layers import leaf
 from orthosparse.masking.formats import export_prune_masks, import_prune_masks
-
-
-def filled(model, generator):
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    return model
-
-
-def mlp(generator):
-    return filled(nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Sequential(nn.Linear(7, 6)), nn.Linear(6, 3)), generator)
-
-
-def tied(generator):
-    model = nn.ModuleDict({"one": nn.Linear(4, 4, bias=False), "two": nn.Linear(4, 4, bias=False)})
-    model["two"].weight = model["one"].weight
-    return filled(model, generator)
 
 
 def test_masks_come_from_torch_prune_and_go_back(generator):
@@ -51,7 +35,7 @@ def test_masks_come_from_torch_prune_and_go_back(generator):
 
 
 def test_tied_tensors_come_from_torch_prune_if_they_were_pruned_alike(generator):
-    model, mask = tied(generator), torch.eye(4)
+    model, mask = filled(Tied(), generator), torch.eye(4)
     prune.custom_from_mask(model.one, "weight", mask)
     prune.custom_from_mask(model.two, "weight", 1 - mask)
     with pytest.raises(ValueError, match="'one' and 'two' hold one parameter, but were pruned apart"):

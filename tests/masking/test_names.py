@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from contracts.states import state_of
+from contracts.states import assert_same, state_of
 from masking.models import coins, filled, mlp, sparse_mlp
 from orthosparse import masking
 from orthosparse.layers import find_layers
@@ -19,7 +19,7 @@ def test_masks_are_read_in_module_order_by_layer_name(generator):
     masking.attach(model, masks)
     read = masking.masks_of(model)
     assert [*read] == ["0", "2.0", "3"]
-    assert all(torch.equal(read[name], masks[name]) for name in masks)
+    assert_same(read, masks)
     assert masking.is_sparsified(model)
     read["0"].fill_(True)
     assert torch.equal(masking.masks_of(model)["0"], masks["0"])
@@ -64,7 +64,7 @@ def test_bad_masks_are_refused_and_nothing_changes(case, function, generator):
         function(model, change({name: ~mask for name, mask in masks.items()}))
     after = model.state_dict()
     assert [*after] == [*before]
-    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert_same(after, before)
 
 
 def test_a_tensor_that_cannot_get_a_mask_is_refused_and_nothing_changes(generator):

@@ -8,6 +8,7 @@ import orthosparse
 from contracts.models import MODELS
 from contracts.scores import score_through_stride
 from contracts.seeded import seeded
+from contracts.states import assert_same
 from orthosparse.layers import find_layers
 from orthosparse.masks import counts_of, draw, overlap
 from orthosparse.orthogonality import orthogonality_score
@@ -177,7 +178,7 @@ def test_sparsify_keeps_the_places_that_scores_chose_by_default(kind, distributi
         orthosparse.sparsify(model, 0.4, generator=seeded(), **scored, **options)
         states.append(model.state_dict())
     default, mask, none = states
-    assert all(torch.equal(default[name], mask[name]) for name in default)
+    assert_same(default, mask)
     assert any(not torch.equal(default[name], none[name]) for name in default)
 
 

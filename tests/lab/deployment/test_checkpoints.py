@@ -47,8 +47,7 @@ def test_weights_and_masks_are_read_from_whatever_holds_them(tmp_path, trained, 
     KINDS[kind](trained, path)
     load_weights(model, path)
     loaded, expected = model.state_dict(), trained.state_dict()
-    assert loaded.keys() == expected.keys()
-    assert all(torch.equal(loaded[key], expected[key]) for key in expected)
+    assert_same(loaded, expected)
 
 
 def test_a_compact_model_is_read_as_a_masked_one(tmp_path, trained):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from contracts.states import assert_same
 from orthosparse.lab.training.checkpoint import load
 
 STEPS = 42
@@ -51,8 +52,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint_to_the_same_weights(run, 
     assert resumed["start"] >= killed.get("saved", 0)
     assert killed["step"] - resumed["start"] <= 3 + (kill[0] == "call")
     final = load(tmp_path)["model"]
-    assert final.keys() == whole.keys()
-    assert all(torch.equal(final[name], whole[name]) for name in whole)
+    assert_same(final, whole)
     assert not list(tmp_path.glob(".*.tmp"))
     assert len(list(tmp_path.glob("checkpoint-*"))) == 4
 
@@ -62,4 +62,4 @@ def test_a_run_killed_again_and_again_still_arrives(run, whole, tmp_path):
         assert run(tmp_path, kill)["code"] == -signal.SIGKILL
     assert run(tmp_path)["code"] == 0
     final = load(tmp_path)["model"]
-    assert all(torch.equal(final[name], whole[name]) for name in whole)
+    assert_same(final, whole)

@@ -3,6 +3,7 @@ import json
 import pytest
 import torch
 
+from contracts.states import assert_same
 from orthosparse.lab.training import RECIPES, Callback, Run, recipe_for, train
 from orthosparse.lab.training.checkpoint import load
 
@@ -30,10 +31,6 @@ def _weights(folder):
     return load(folder)["model"]
 
 
-def _equal(first, second):
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
 def _timeless(curves):
     return {name: values for name, values in curves.items() if name != "seconds"}
 
@@ -55,7 +52,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(uninterrupted, config
     keep = _Keep()
     row = train(settings, seed=1, out=tmp_path, resume=True, callbacks=[keep])
     assert keep.started >= (stop - 1) // 5 * 5
-    assert _equal(_weights(tmp_path), weights)
+    assert_same(_weights(tmp_path), weights)
     assert _timeless(row["curves"]) == _timeless(whole["curves"])
     assert row["test_accuracy"] == whole["test_accuracy"]
 

@@ -12,18 +12,14 @@ from orthosparse.lab.training.starts import make_starts, start_of
 CPU = torch.device("cpu")
 
 
-def same(one, two):
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
-
-
 @pytest.mark.parametrize("changes", [{}, {"density": 0.3}, {"density": 0.3, "exclude": ("fc",), "model": "cnn1000"}])
 def test_a_start_is_that_of_a_run_alone_and_comes_back_from_its_file(deep, tmp_path, changes):
     data, config = load("digits"), deep(**changes)
     expected = started(config, 3, data, CPU).state_dict()
     made = start_of(config, 3, data, CPU, tmp_path / "a")
     again = start_of(config, 3, data, CPU, tmp_path / "a")
-    assert same(made.state, expected)
-    assert same(again.state, expected)
+    assert_same(made.state, expected)
+    assert_same(again.state, expected)
     assert (again.density, again.parameters) == (made.density, made.parameters)
     masks = [tensor for name, tensor in expected.items() if name.endswith("_mask")]
     numbers = sum(mask.numel() for mask in masks)
@@ -55,7 +51,7 @@ def test_a_start_whose_writing_was_killed_is_made_again(deep, tmp_path):
     data, config, folder = load("digits"), deep(density=0.3), tmp_path / "a"
     expected = start_of(config, 1, data, CPU, folder)
     (folder / "checkpoint-000000000.json").unlink()  # it is written last
-    assert same(start_of(config, 1, data, CPU, folder).state, expected.state)
+    assert_same(start_of(config, 1, data, CPU, folder).state, expected.state)
 
 
 def test_starts_made_by_processes_are_those_made_in_their_turn(deep, four, tmp_path):
