@@ -4,12 +4,11 @@ import re
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
 import orthosparse
 from contracts.models import MODELS
-from contracts.ranks import on_two_ranks
+from contracts.ranks import on_two_ranks, same_on_all
 from contracts.states import assert_same, state_of
 from orthosparse import front_door, masking
 from orthosparse.counts import count_of
@@ -439,9 +438,7 @@ def _seeded_apart(rank):
         for name, value in model.state_dict().items():
             if "running" in name or "tracked" in name:
                 continue
-            theirs = value.double()
-            dist.broadcast(theirs, src=0)
-            assert torch.equal(theirs, value.double()), (distribution, name)
+            assert same_on_all(value), (distribution, name)
 
 
 def test_ranks_seeded_apart_end_with_one_model(tmp_path):

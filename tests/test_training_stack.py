@@ -9,13 +9,12 @@ import copy
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 from torch.utils.checkpoint import checkpoint
 
-from contracts.ranks import on_two_ranks
+from contracts.ranks import on_two_ranks, same_on_all
 from contracts.states import assert_same, state_of, whole_state_of
 from orthosparse import masking
 from orthosparse.layers import leaf
@@ -357,12 +356,6 @@ def test_masks_put_on_in_the_middle_of_training_last(name):
 
 def half(rank):
     return slice(4 * rank, 4 * rank + 4)
-
-
-def same_on_all(value):
-    values = [torch.empty_like(value) for _ in range(2)]
-    dist.all_gather(values, value.contiguous())
-    return torch.equal(*values)
 
 
 def ddp_matrix(rank):

@@ -30,6 +30,13 @@ def on_two_ranks(work, folder, *args):
     assert len([*folder.glob(f"{work.__name__}.*.done")]) == 2
 
 
+def same_on_all(value):
+    """Whether both ranks have the same tensor."""
+    values = [torch.empty_like(value) for _ in range(2)]
+    dist.all_gather(values, value.contiguous())
+    return torch.equal(*values)
+
+
 def _process(rank, work, folder, args):
     torch.set_num_threads(1)
     with grouped(rank, f"file://{folder}/{work.__name__}.store"):

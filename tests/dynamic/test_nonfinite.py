@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
 import orthosparse
-from contracts.ranks import on_two_ranks
+from contracts.ranks import on_two_ranks, same_on_all
+from contracts.states import assert_same
 
 BOTH = ("gradient", "momentum")
 
@@ -38,10 +38,6 @@ def step(model, optimizer, rewirer, number, *, factor=1.0, rank=0):
     rewirer.step()
 
 
-def equal(one, other):
-    return all(torch.equal(mask, other[name]) for name, mask in one.items())
-
-
 @pytest.mark.parametrize("grow", BOTH)
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
 def test_an_update_waits_for_the_next_step_with_finite_gradients(grow, bad):
@@ -50,7 +46,7 @@ def test_an_update_waits_for_the_next_step_with_finite_gradients(grow, bad):
     before = orthosparse.masks_of(model)
     for number, factor in enumerate([1.0, 1.0, bad]):
         step(model, optimizer, rewirer, number, factor=factor)
-    assert equal(orthosparse.masks_of(model), before)
+    assert_same(orthosparse.masks_of(model), before)
     assert rewirer.updates == 0
     due = [rewirer.due]
     for number in range(3, 6):
@@ -59,7 +55,7 @@ def test_an_update_waits_for_the_next_step_with_finite_gradients(grow, bad):
     assert due == [True, False, True, False]  # the sixth step is an update again, as if nothing had happened
     assert rewirer.updates == 2
     assert all(bool(mean.isfinite().all()) for mean in rewirer.momentum.values())
-    assert not equal(orthosparse.masks_of(model), before)
+    assert not all(torch.equal(mask, before[name]) for name, mask in orthosparse.masks_of(model).items())
 
 
 @pytest.mark.parametrize("grow", BOTH)
@@ -76,7 +72,7 @@ def test_the_late_update_moves_what_an_update_on_that_step_would(grow):
     step(prompt, optimizer, rewirer, 99, factor=float("inf"))
     step(prompt, optimizer, rewirer, 2)
     assert rewirer.updates == 1
-    assert equal(orthosparse.masks_of(late), orthosparse.masks_of(prompt))
+    assert_same(orthosparse.masks_of(late), orthosparse.masks_of(prompt))
 
 
 def test_one_bad_entry_in_one_layer_is_enough():
@@ -88,7 +84,7 @@ def test_one_bad_entry_in_one_layer_is_enough():
     F.cross_entropy(model(x), y).backward()
     optimizer.step()
     rewirer.step()
-    assert equal(orthosparse.masks_of(model), before)
+    assert_same(orthosparse.masks_of(model), before)
     assert rewirer.updates == 0
 
 
@@ -135,7 +131,7 @@ def test_a_step_that_a_grad_scaler_skips_does_not_rewire(grow):
         seen.append(rewirer.updates)
         if number == 1:
             assert torch.equal(model[0].weight, weight)
-            assert equal(orthosparse.masks_of(model), before)
+            assert_same(orthosparse.masks_of(model), before)
     assert seen == [0, 0, 1, 2]
 
 
@@ -153,7 +149,7 @@ def test_loss_scales_that_change_between_updates_do_not_matter(grow):
             scaler.update()
             rewirer.step()
         assert rewirer.updates == 10
-    assert equal(*(orthosparse.masks_of(model) for model in models.values()))
+    assert_same(*(orthosparse.masks_of(model) for model in models.values()))
 
 
 def test_half_precision_gradients_are_averaged_in_single_precision():
@@ -179,13 +175,10 @@ def _ranks_agree(rank):
         step(wrapped, optimizer, rewirer, number, factor=float("inf") if bad else 1.0, rank=rank)
         if number == 1:
             assert rewirer.postponed
-            assert equal(orthosparse.masks_of(model), before)
+            assert_same(orthosparse.masks_of(model), before)
     assert rewirer.updates == 2
     for key, value in model.state_dict().items():
-        mine = value.to(torch.float64)
-        other = mine.clone()
-        dist.broadcast(other, src=0)
-        assert torch.equal(mine, other), key
+        assert same_on_all(value), key
 
 
 def test_ranks_wait_together(tmp_path):

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import orthosparse
-from contracts.ranks import on_two_ranks
+from contracts.ranks import on_two_ranks, same_on_all
 from contracts.states import assert_same, state_of
 from orthosparse import isometry, masking
 from orthosparse.dynamic._criteria import cosine, drop_smallest, grow_largest
@@ -474,10 +474,7 @@ def _same_moves(rank, grow):
         optimizer.step()
         rewirer.step()
     for key, value in model.state_dict().items():
-        mine = value.to(torch.float64)
-        other = mine.clone()
-        dist.broadcast(other, src=0)
-        assert torch.equal(mine, other), key
+        assert same_on_all(value), key
 
 
 @pytest.mark.parametrize("grow", ["gradient", "random"])

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
+from contracts.states import assert_same
 from masking.models import coins, filled, x_of
 from orthosparse import masking
 from orthosparse.front_door import sparsify
@@ -67,6 +68,10 @@ def test_bake_gives_back_the_order_of_modules_with_several_masks(kind, generator
     assert all(a is b for (_, a), (_, b) in zip(after, before, strict=True))
 
 
+def momenta_of(model, optimizer):
+    return {name: optimizer.state[parameter]["momentum_buffer"] for name, parameter in model.named_parameters()}
+
+
 @pytest.mark.parametrize("kind", ["lstm", "declared"])
 def test_an_optimizer_resumed_with_a_loaded_model_holds_each_momentum_at_its_parameter(kind, generator):
     def trained(model):
@@ -82,10 +87,7 @@ def test_an_optimizer_resumed_with_a_loaded_model_holds_each_momentum_at_its_par
     masking.load_sparse(again, model.state_dict())
     resumed = torch.optim.SGD(again.parameters(), lr=0.1, momentum=0.9)
     resumed.load_state_dict(optimizer.state_dict())
-    theirs = dict(again.named_parameters())
-    for name, parameter in model.named_parameters():
-        held = optimizer.state[parameter]["momentum_buffer"]
-        assert torch.equal(resumed.state[theirs[name]]["momentum_buffer"], held), name
+    assert_same(momenta_of(model, optimizer), momenta_of(again, resumed))
 
 
 def test_states_by_name_fit_whether_the_optimizer_or_the_masks_came_first(generator):
@@ -98,7 +100,4 @@ def test_states_by_name_fit_whether_the_optimizer_or_the_masks_came_first(genera
     masking.load_sparse(again, model.state_dict())
     resumed = torch.optim.SGD(again.parameters(), lr=0.1, momentum=0.9)
     set_optimizer_state_dict(again, resumed, saved)
-    theirs = dict(again.named_parameters())
-    for name, parameter in model.named_parameters():
-        held = optimizer.state[parameter]["momentum_buffer"]
-        assert torch.equal(resumed.state[theirs[name]]["momentum_buffer"], held), name
+    assert_same(momenta_of(model, optimizer), momenta_of(again, resumed))

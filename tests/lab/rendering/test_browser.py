@@ -93,16 +93,22 @@ def pages(tmp_path_factory):
     return folder
 
 
+def reported(page, folder, *flags):
+    """What a script of the page has reported, and what the browser has said."""
+    command = [CHROMIUM, *FLAGS, *flags, f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=4000"]
+    done = subprocess.run(
+        [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    (found,) = re.findall(r'data-reported="([^"]*)"', done.stdout)
+    return json.loads(unescape(found)), done.stderr
+
+
 @pytest.mark.parametrize("width", [1300, 400, 320])
 @pytest.mark.parametrize("name", ["demo", "inspect", "report"])
 def test_nothing_is_wider_than_its_page(pages, tmp_path, name, width):
     frame = pages / name / f"frame{width}.html"
     frame.write_text(FRAME.format(width=width))
-    own = ["--allow-file-access-from-files", f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=4000"]
-    command = [CHROMIUM, *FLAGS, "--window-size=1400,1000", *own, "--dump-dom", frame.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    (reported,) = re.findall(r'data-reported="([^"]*)"', done.stdout)
-    found = json.loads(unescape(reported))
+    found, _ = reported(frame, tmp_path, "--allow-file-access-from-files", "--window-size=1400,1000")
     assert found["width"] == width
     assert found["scroll"] <= width
     assert found["wide"] == []
@@ -124,14 +130,10 @@ def test_the_nearest_point_says_series_axes_and_values_beside_the_pointer(tmp_pa
     page = tmp_path / "page.html"
     write_page(Page("T", "L", sections=[Section("S", figures=[figure])]), page)
     page.write_text(page.read_text().replace("</body>", HOVER))
-    own = [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,900", "--virtual-time-budget=4000"]
-    command = [CHROMIUM, *FLAGS, *own, "--dump-dom", page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    (reported,) = re.findall(r'data-reported="([^"]*)"', done.stdout)
-    found = json.loads(unescape(reported))
+    found, said = reported(page, tmp_path, "--window-size=1300,900")
     assert found["near"] == [False, "EOI & co: epoch 2, training loss 2.5", True]
     assert found["far"] is True
-    assert "CONSOLE" not in done.stderr, done.stderr
+    assert "CONSOLE" not in said, said
 
 
 @pytest.fixture
@@ -148,11 +150,7 @@ def opened(tmp_path):
         )
         outer = page.with_name("frame.html")
         outer.write_text(frame, encoding="utf-8")
-        own = ["--allow-file-access-from-files", f"--user-data-dir={tmp_path / 'profile'}"]
-        command = [CHROMIUM, *FLAGS, *own, "--virtual-time-budget=4000", "--dump-dom", outer.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-        (reported,) = re.findall(r'data-reported="([^"]*)"', done.stdout)
-        return json.loads(unescape(reported))
+        return reported(outer, tmp_path, "--allow-file-access-from-files")[0]
 
     return run
 
