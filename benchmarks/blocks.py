@@ -4,26 +4,17 @@ One line a matrix, on one thread, in processor time: the fastest of five draws i
 matrix of the same sides where that is small; and the largest entry of |A A^T - I| in float64.
 """
 
-import time
-from collections.abc import Callable
+from time import process_time
 
 import torch
 
 from orthosparse import init
+from orthosparse.lab.bench.timing import shortest
 
 SIDES = [(1024, 1024), (2048, 2048), (4096, 4096), (4096, 1024), (8192, 8192)]
 STRUCTURES = ["block:16", "block:32", "block:64", "block:128"]
 DENSITY = 0.1
 DENSE_BELOW = 2048  # the longest side for which a dense QR is timed
-
-
-def fastest(work: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def error_of(sides: tuple[int, int], structure: str) -> float:
@@ -39,7 +30,9 @@ def main() -> None:
     torch.set_num_threads(1)
     for sides in SIDES:
         dense = torch.empty(sides)
-        compared = f"{fastest(lambda w=dense: init.orthogonal_(w), 1):.3f} s" if max(sides) <= DENSE_BELOW else "-"
+        compared = "-"
+        if max(sides) <= DENSE_BELOW:
+            compared = f"{shortest(lambda w=dense: init.orthogonal_(w), 1, clock=process_time):.3f} s"
         for structure in STRUCTURES:
             weight, draws = torch.empty(sides), iter(range(100))
 
@@ -47,7 +40,7 @@ def main() -> None:
                 generator = torch.Generator().manual_seed(next(draws))
                 init.sparse_orthogonal_(weight, DENSITY, floor="minimal", structure=structure, generator=generator)
 
-            seconds = fastest(start, 5)
+            seconds = shortest(start, 5, clock=process_time)
             shown = f"{error_of(sides, structure):.1e}" if max(sides) <= 4096 else "-"
             print(
                 f"{sides[0]} x {sides[1]}  {structure:9}  {seconds:.3f} s  dense {compared}  error {shown}", flush=True

@@ -6,18 +6,21 @@ One line a measurement, on one thread, in processor time; ratios are taken insid
 """
 
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
+from time import process_time
 
 import torch
 from torch import nn
 
 from orthosparse.distributions import DISTRIBUTIONS
+from orthosparse.lab.bench.timing import shortest
 from orthosparse.lab.models import build
 from orthosparse.layers import find_layers
 from orthosparse.schemes import SCHEMES
 
 Masks = dict[str, torch.Tensor]
+timed = partial(shortest, clock=process_time)
 
 
 def model_of(name: str) -> nn.Module:
@@ -39,16 +42,6 @@ def resnet50() -> nn.Module:
             ]
             before = 4 * width
     return nn.ModuleList([*layers, nn.Linear(2048, 1000)])
-
-
-def timed(work: Callable[[], object], repeats: int = 1) -> float:
-    """Processor seconds of the fastest of `repeats` calls."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def masks_at(model: nn.Module, distribution: str, density: float) -> Masks:
@@ -85,8 +78,8 @@ def bench_ai(iterations: int = 1000) -> None:
         nn.init.orthogonal_(layer.parameter(), generator=torch.Generator().manual_seed(0))
     copy.load_state_dict(model.state_dict())
     masks = masks_at(model, "erk", 0.1)
-    ours = timed(lambda: SCHEMES["ai"](model, masks, iterations=iterations))
-    plain = timed(lambda: plain_ai(copy, masks, iterations))
+    ours = timed(lambda: SCHEMES["ai"](model, masks, iterations=iterations), 1)
+    plain = timed(lambda: plain_ai(copy, masks, iterations), 1)
     print(f"ai, resnet32 at 0.1, {iterations} iterations: {ours:.2f} s, loss {total_loss(model):.3f}", end="; ")
     print(f"plain loop {plain:.2f} s, loss {total_loss(copy):.3f}; ratio {ours / plain:.3f}")
 
@@ -94,17 +87,17 @@ def bench_ai(iterations: int = 1000) -> None:
 def bench_resnet50() -> None:
     model = resnet50()
     masks = masks_at(model, "erk", 0.1)
-    default = timed(lambda: [module.reset_parameters() for module in model], repeats=5)
+    default = timed(lambda: [module.reset_parameters() for module in model], 5)
     layers = find_layers(model)  # sparsify finds them once, before the distribution
     seeded = torch.Generator().manual_seed(0)
-    ours = timed(lambda: SCHEMES["eoi"](model, masks, layers=layers, generator=seeded), repeats=5)
+    ours = timed(lambda: SCHEMES["eoi"](model, masks, layers=layers, generator=seeded), 5)
     print(f"eoi, resnet50 at 0.1: {ours:.3f} s; torch's default {default:.3f} s, ratio {ours / default:.2f}")
 
 
 def bench_deep(name: str, scheme: str, distribution: str) -> None:
     model = model_of(name)
     masks = masks_at(model, distribution, 0.125)
-    seconds = timed(lambda: SCHEMES[scheme](model, masks, generator=torch.Generator().manual_seed(0)), repeats=3)
+    seconds = timed(lambda: SCHEMES[scheme](model, masks, generator=torch.Generator().manual_seed(0)), 3)
     print(f"{scheme}, {name} at 0.125: {seconds:.3f} s")
 
 

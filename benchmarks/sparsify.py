@@ -6,7 +6,6 @@ Prints one line a measurement; ratios are taken inside one run, the fastest of s
 """
 
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -16,19 +15,15 @@ from torch.nn import functional as F
 
 from orthosparse import sparsify
 from orthosparse.distributions import DISTRIBUTIONS
+from orthosparse.lab.bench.timing import shortest
 from orthosparse.lab.models import build
+from orthosparse.lab.training.devices import now
 
 
-def timed(work: Callable[[], object], device: str, repeats: int = 3) -> float:
-    """Seconds of the fastest of `repeats` calls, after one to warm up."""
-    times = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        work()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
+def timed(work: Callable[[], object], device: str) -> float:
+    """Seconds of the fastest of three calls, after one to warm up."""
+    work()
+    return shortest(work, 3, clock=partial(now, torch.device(device)))
 
 
 def main(device: str) -> None:
