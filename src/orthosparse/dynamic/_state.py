@@ -28,11 +28,11 @@ def read_state(state: Mapping[str, Any], shapes: Mapping[str, torch.Size]) -> Re
         TypeError, ValueError: it is not the state of a Rewirer, or belongs to another model.
     """
     check_state(state)
-    for key in ("taken", "updates", "seed", "momentum"):
+    for key in ("taken", "updates", "postponed", "seed", "momentum", "moved_in_all"):
         if key not in state:
             raise ValueError(f"state: expected one of a Rewirer; it has no {key!r}")
     taken, updates, seed = (check_at_least(state[key], 0, f"state: {key!r}") for key in ("taken", "updates", "seed"))
-    momentum = state["momentum"]
+    momentum, moved = state["momentum"], state["moved_in_all"]
     if not isinstance(momentum, Mapping):
         raise TypeError(f"state: expected a mapping for 'momentum'; got {describe(momentum)}")
     for name, score in momentum.items():
@@ -42,11 +42,7 @@ def read_state(state: Mapping[str, Any], shapes: Mapping[str, torch.Size]) -> Re
             raise TypeError(f"state: expected real numbers for the momentum of {name!r}; got {describe(score)}")
         if score.shape != shapes[name]:
             raise ValueError(f"state: expected shape {tuple(shapes[name])} for {name!r}; got {tuple(score.shape)}")
-    postponed, moved = (
-        bool(state.get("postponed", False)),
-        state.get("moved_in_all", {}),
-    )  # earlier versions had neither
     check_mapping("state: 'moved_in_all'", moved, int)
     if unknown := sorted(moved.keys() - shapes.keys()):
         raise ValueError(f"state: expected moves of layers among {', '.join(shapes)}; got {', '.join(unknown)}")
-    return RewirerState(taken, updates, postponed, seed, dict(momentum), dict(moved))
+    return RewirerState(taken, updates, bool(state["postponed"]), seed, dict(momentum), dict(moved))
