@@ -77,7 +77,8 @@ def compact(
         chosen = [each for each in candidates if each.form != MASKED]
     check_hand_over(optimizer, {each.name: each.parameter for each in chosen})
     built = [_built(each) for each in chosen]
-    rows = [_row(each, chosen, ratios, batch is not None) for each in [*candidates, *_added(candidates, chosen)]]
+    taken = {each.name: each.form for each in chosen}
+    rows = [_row(each, taken, ratios, batch is not None) for each in [*candidates, *_added(candidates, chosen)]]
     exchange_all(model, zip((each.module for each in chosen), built, strict=True), optimizer)
     return CompactTable(tuple(rows))
 
@@ -184,8 +185,8 @@ def _added(candidates: list[Candidate], chosen: list[Candidate]) -> list[Candida
     return [each for each in chosen if each.name not in known]
 
 
-def _row(each: Candidate, chosen: list[Candidate], ratios: Mapping[str, float], timed: bool) -> Form:
-    shape, taken = tuple(each.parameter.shape), {other.name: other.form for other in chosen}
+def _row(each: Candidate, taken: Mapping[str, str], ratios: Mapping[str, float], timed: bool) -> Form:
+    shape = tuple(each.parameter.shape)
     active = each.units * unit_of(each.form) ** 2 if each.mask is None else int(each.mask.count_nonzero())
     density = active / max(1, each.parameter.numel())
     ratio, note = ratios.get(each.name), each.note

@@ -55,20 +55,23 @@ def exchange_all(
         _check_without_hooks(model, old)
     with undone_on_error(model, optimizer):
         exchange(model, dict(pairs))
+        _carry_attributes(pairs)
         for old, new in pairs:
-            _carry_attributes(old, new)
             state = reshaped_state(optimizer, _weight(old), _reshape(old, new))
             vars(_weight(new)).update(vars(_weight(old)))  # attributes that others have set on it
             hand_over(optimizer, _weight(old), _weight(new), state)
 
 
-def _carry_attributes(old: nn.Module, new: nn.Module) -> None:
-    """Set on the new module the attributes that others have set on the old one, unless it has its own by that name."""
-    if isinstance(new, Compact):
-        usual = vars(new.plain())
-        new.carried = tuple(name for name in vars(old) if name not in usual and not hasattr(new, name))
-    names = new.carried if isinstance(new, Compact) else old.carried if isinstance(old, Compact) else ()
-    vars(new).update({name: vars(old)[name] for name in names if name in vars(old)})
+def _carry_attributes(pairs: list[tuple[nn.Module, nn.Module]]) -> None:
+    """Set on new modules the attributes that others have set on the old ones, unless these have their own."""
+    kinds = {type(new): new for _, new in pairs if isinstance(new, Compact)}
+    usual = {kind: vars(new.plain()).keys() for kind, new in kinds.items()}
+    for old, new in pairs:
+        if isinstance(new, Compact):
+            added = vars(old).keys() - usual[type(new)]
+            new.carried = tuple(name for name in added if not hasattr(new, name))
+        names = new.carried if isinstance(new, Compact) else old.carried if isinstance(old, Compact) else ()
+        vars(new).update({name: vars(old)[name] for name in names if name in vars(old)})
 
 
 def _check_without_hooks(model: nn.Module, module: nn.Module) -> None:
