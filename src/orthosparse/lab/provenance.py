@@ -91,6 +91,8 @@ def _version(name: str) -> str | None:
 def captured_warnings() -> Iterator[list[str]]:
     """Collect what the library warns of inside the block, in order.
 
+    Warnings of the lab, such as that of a damaged checkpoint, are about this machine: they are shown as outside.
+
     Example:
         >>> with captured_warnings() as messages:
         ...     logging.getLogger("orthosparse.sparsify").warning("raised: %s", "fc1")
@@ -98,12 +100,22 @@ def captured_warnings() -> Iterator[list[str]]:
         ['raised: fc1']
     """
     messages: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("orthosparse")
-    before = logger.handlers, logger.propagate
+    before, propagated = logger.handlers, logger.propagate
+
+    def keep(record: logging.LogRecord) -> None:
+        if not record.name.startswith("orthosparse.lab."):
+            messages.append(record.getMessage())
+            return
+        others: list[logging.Handler | None] = [*before, *(logging.root.handlers if propagated else [])]
+        for other in others or [logging.lastResort]:  # as logging does
+            if other is not None and record.levelno >= other.level:
+                other.handle(record)
+
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = keep  # type: ignore[method-assign]
     logger.handlers, logger.propagate = [handler], False
     try:
         yield messages
     finally:
-        logger.handlers, logger.propagate = before
+        logger.handlers, logger.propagate = before, propagated

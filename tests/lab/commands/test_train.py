@@ -145,6 +145,17 @@ def test_a_disk_that_is_full_ends_the_training_with_the_name_of_the_file(tmp_pat
     assert [path.name for path in out.iterdir()] == ["metrics.csv"]
 
 
+def test_a_damaged_checkpoint_is_said_and_is_no_part_of_the_row(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert _train(out, "--quiet", "--checkpoint-steps", "5") == 0
+    (out / "results.sqlite").unlink()
+    max(out.glob("checkpoint-*.json")).write_text("{}")
+    assert _train(out, "--quiet", "--resume") == 0
+    assert f"{out}/checkpoint-" in capsys.readouterr().err
+    (row,) = Store(out / "results.sqlite").rows()
+    assert "warnings" not in row["metrics"]
+
+
 def test_a_forged_checkpoint_is_one_line(tmp_path, capsys):
     out = tmp_path / "run"
     assert _train(out, "--quiet") == 0
