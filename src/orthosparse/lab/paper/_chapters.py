@@ -14,7 +14,7 @@ from orthosparse.lab.paper._rows import Row, Setting, asked_of, family, setting_
 from orthosparse.lab.paper._tables import Rendered
 from orthosparse.lab.sweep.store import together_of
 
-_POINTS = 240  # of an embedded curve; longer ones are thinned evenly, first and last kept
+_POINTS = 240  # of an embedded curve at most; longer ones are thinned evenly
 _WHOLE = ("mask", "weights", "values")  # pictures, not curves
 _UNSEEN = ("values", "weights", "lr", "seconds")  # curves that the page does not draw
 
