@@ -124,6 +124,7 @@ def test_masks_of_a_start_may_move(tmp_path, capsys):
         (["--start", "erk/ai,iterations"], "option: expected NAME=VALUE"),
         (["--seeds", "one"], "seeds: expected whole numbers"),
         (["--depth", "1"], "depth: expected at least 2"),
+        (["--model-option", "depth=5"], "depth: expected it once; got it as an option of the model too"),
     ],
 )
 def test_bad_words_are_answered_with_one_line(tmp_path, capsys, more, expected):
@@ -148,3 +149,12 @@ def test_an_option_that_another_one_leaves_without_effect_is_refused(tmp_path, c
     assert _together(tmp_path / "run", "--min-lr", "0.001") == 2
     assert "error: min_lr: expected --schedule cosine with it; got steps" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_networks_that_diverge_are_named_with_the_reason(tmp_path, capsys):
+    starts = ["--start", "dense", "--start", "erk/base"]
+    assert _together(tmp_path, *starts, "--seeds", "1,2", "--lr", "1e30") == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+    named = [name for line in errors for name in line.removeprefix("error: ").split(": ")[0].split(", ")]
+    assert sorted(named) == ["dense seed 1", "dense seed 2", "erk/base seed 1", "erk/base seed 2"]
+    assert all("training stopped" in line for line in errors)

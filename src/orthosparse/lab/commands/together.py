@@ -1,6 +1,8 @@
 """`orthosparse together`: networks of one shape from many starts and seeds, trained in one stack."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Annotated, Any
@@ -81,6 +83,8 @@ def together(
     if shape and model not in _SIZED:
         raise ValueError(f"{next(iter(shape))}: expected one of the models {', '.join(_SIZED)} with it; got {model}")
     shared = given_of(given)
+    if twice := shape.keys() & shared["model_options"].keys():
+        raise ValueError(f"{min(twice)}: expected it once; got it as an option of the model too")
     shared |= {"model": model, "data": data, "model_options": shared["model_options"] | shape}
     asked, numbers = start or _STARTS, whole_numbers(seeds)
     runs = [(_training(text, density, shared), seed) for text in asked for seed in numbers]
@@ -108,9 +112,12 @@ def together(
         print_json(made)
     else:
         typer.echo("\n".join([*_table(asked, rows), f"rows in {folder / STORE}"]))
-    failed = dict.fromkeys(filter(None, map(_problem, rows)))
-    for problem in failed:
-        typer.echo(f"error: {problem}", err=True)
+    failed: dict[str, list[str]] = defaultdict(list)
+    for (text, seed), row in zip(product(asked, numbers), rows, strict=True):
+        if problem := _problem(row):
+            failed[problem].append(f"{text} seed {seed}")
+    for problem, names in failed.items():
+        typer.echo(f"error: {', '.join(names)}: {problem}", err=True)
     if failed:
         raise typer.Exit(1)
 
