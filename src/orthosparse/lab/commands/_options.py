@@ -254,7 +254,8 @@ def check_effects(given: dict[str, Any], recipe: Any) -> None:
         if not option or given.get(field.name) is None:
             continue
         got = getattr(recipe, option)
-        if got != needed if needed else not got:
+        has_effect = got == needed if needed else bool(got)
+        if not has_effect:
             raise ValueError(f"{field.name}: expected --{f'{option} {needed}'.strip()} with it; got {got}")
 
 
