@@ -82,6 +82,8 @@ def test_depthwise_layers_go_channel_by_channel_and_other_groups_have_no_rule():
 
 def test_a_layer_that_is_called_twice_has_no_rule():
     assert rules(lambda x, c: c(c(x)), conv()) == {}
+    norm = nn.BatchNorm2d(4, affine=False)  # without parameters, but with statistics
+    assert set(rules(lambda x, c, n: n(n(c(x))), conv(), norm)) == {"layers.0"}
 
 
 def test_pointwise_nodes_are_told_by_what_they_call():

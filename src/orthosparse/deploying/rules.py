@@ -50,7 +50,7 @@ def rules_of(graph: fx.GraphModule) -> dict[fx.Node, Rule]:
         module = graph.get_submodule(name := str(node.target)) if node.op == "call_module" else None
         if module is not None and not is_only_called(graph, name):
             continue
-        if module is not None and len(calls[name]) > 1 and any(True for _ in module.parameters()):
+        if module is not None and len(calls[name]) > 1 and [*module.parameters(), *module.buffers()]:
             continue
         rule = _layer_rule(graph, node) or _rule(node, module, rules)
         if rule is not None:
