@@ -207,6 +207,9 @@ def test_a_factor_that_never_changes_is_no_path():
         (lambda a, b: a.div_(b), torch.div),
         (lambda a, b: a.sigmoid_().mul_(b), lambda a, b: a.sigmoid() * b),
         (lambda a, b: functional.hardtanh(a, inplace=True).sub_(b), lambda a, b: functional.hardtanh(a) - b),
+        (lambda a, b: a.mul_(a).add_(b), lambda a, b: a * a + b),
+        (lambda a, b: a.square().mul_(a) + b, lambda a, b: a.square() * a + b),
+        (lambda a, b: a.relu().mul_(0 * b) + a, lambda a, b: a.relu() * (0 * b) + a),
     ],
 )
 def test_what_changes_a_tensor_in_place_has_the_paths_of_what_returns_a_new_one(in_place, outside):

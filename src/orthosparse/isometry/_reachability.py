@@ -95,8 +95,8 @@ class _Surrogate(TorchFunctionMode):
         in_place |= bool(kwargs.pop("inplace", False))
         if not in_place:
             return rule(self.flag, *args, **kwargs)
-        old = args[0].clone()  # which the backward pass may need
-        return args[0].copy_(rule(self.flag, old, *args[1:], **kwargs))
+        old = [each.clone() if is_signal(each) else each for each in args]  # which the backward pass may need
+        return args[0].copy_(rule(self.flag, *old, **kwargs))
 
     def source(self, like: Tensor) -> Tensor:
         """Return ones in the shape of `like` that replace the input; a copy, which may be changed in place."""

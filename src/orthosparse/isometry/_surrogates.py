@@ -27,9 +27,15 @@ def is_signal(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and value.requires_grad
 
 
-def _same(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _itself(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     del flag, args, kwargs
     return x
+
+
+def _same(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Map every unit to itself, in a new tensor, which may be changed in place."""
+    del flag, args, kwargs
+    return x.clone()
 
 
 def _lifted(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -40,7 +46,7 @@ def _lifted(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 def _normalized(flag: Flag, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Map every unit to itself. A shift only adds constants, which matter if signals are multiplied."""
     del flag
-    return x + 1 if _has_shift(args, kwargs) else x
+    return x + 1 if _has_shift(args, kwargs) else x.clone()
 
 
 def _has_shift(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -157,7 +163,7 @@ def _norm(flag: Flag, x: Tensor, order: Any = None, dim: Any = None, keepdim: bo
 
 def _power(flag: Flag, x: Any, exponent: Any) -> Any:
     del flag
-    return x if is_signal(x) else exponent + 1
+    return x.clone() if is_signal(x) else exponent + 1
 
 
 def _interpolated(
@@ -167,15 +173,17 @@ def _interpolated(
     return flag(functional.interpolate(x, size, scale_factor, mode, **kwargs))
 
 
+# In eval mode these return their input; what changes the result in place changes it too.
+_ITSELF = "detach dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout"
 _SAME = """relu relu6 tanh gelu silu leaky_relu elu selu celu hardtanh hardswish mish softsign tanhshrink softshrink
-hardshrink rrelu prelu threshold dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout
-feature_alpha_dropout log_softmax neg abs clamp clip clamp_min clamp_max sqrt square sin sinh asinh atan
-erf expm1 log1p round floor ceil trunc sign local_response_norm normalize detach"""
+hardshrink rrelu prelu threshold log_softmax neg abs clamp clip clamp_min clamp_max sqrt square sin sinh asinh atan
+erf expm1 log1p round floor ceil trunc sign local_response_norm normalize"""
 _LIFTED = "sigmoid hardsigmoid softplus logsigmoid exp exp2 cos cosh log log2 rsqrt reciprocal erfc"
 _LINEAR = "linear bilinear matmul mm bmm mv dot inner outer tensordot addmm baddbmm addbmm addmv einsum"
 _LINEAR += " conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
 
 RULES: dict[str, Rule] = {
+    **dict.fromkeys(_ITSELF.split(), _itself),
     **dict.fromkeys(_SAME.split(), _same),
     **dict.fromkeys(_LIFTED.split(), _lifted),
     **dict.fromkeys(["rdiv", "rtruediv", "rpow"], _lifted),  # scalar / x, scalar ** x
