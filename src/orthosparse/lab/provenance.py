@@ -101,16 +101,15 @@ def captured_warnings() -> Iterator[list[str]]:
     """
     messages: list[str] = []
     logger = logging.getLogger("orthosparse")
-    before, propagated = logger.handlers, logger.propagate
+    before = logger.handlers, logger.propagate
+    outside = logging.Logger(logger.name)  # does what the logger would do outside of the block
+    outside.parent, outside.handlers, outside.propagate = logger.parent, *before
 
     def keep(record: logging.LogRecord) -> None:
-        if not record.name.startswith("orthosparse.lab."):
+        if record.name.startswith("orthosparse.lab."):
+            outside.callHandlers(record)
+        else:
             messages.append(record.getMessage())
-            return
-        others: list[logging.Handler | None] = [*before, *(logging.root.handlers if propagated else [])]
-        for other in others or [logging.lastResort]:  # as logging does
-            if other is not None and record.levelno >= other.level:
-                other.handle(record)
 
     handler = logging.Handler(logging.WARNING)
     handler.emit = keep  # type: ignore[method-assign]
@@ -118,4 +117,4 @@ def captured_warnings() -> Iterator[list[str]]:
     try:
         yield messages
     finally:
-        logger.handlers, logger.propagate = before, propagated
+        logger.handlers, logger.propagate = before

@@ -70,8 +70,8 @@ def _carry_attributes(pairs: list[tuple[nn.Module, nn.Module]]) -> None:
         if isinstance(new, Compact):
             added = vars(old).keys() - usual[type(new)]
             new.carried = tuple(name for name in added if not hasattr(new, name))
-        names = new.carried if isinstance(new, Compact) else old.carried if isinstance(old, Compact) else ()
-        vars(new).update({name: vars(old)[name] for name in names if name in vars(old)})
+        compact: Any = new if isinstance(new, Compact) else old
+        vars(new).update({name: vars(old)[name] for name in compact.carried if name in vars(old)})
 
 
 def _check_without_hooks(model: nn.Module, module: nn.Module) -> None:
